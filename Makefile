@@ -1,0 +1,27 @@
+# Everything runs in .venv, which is made on first use from constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow lint clean
+
+demo: .venv/ready
+	$(BIN)/sswim demo --out demo.png
+
+test: .venv/ready lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: .venv/ready
+	$(BIN)/python -m pytest -m slow tests
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png

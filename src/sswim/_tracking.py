@@ -1,0 +1,82 @@
+"""Progress bars, and a record of the time and memory that each step took."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+__all__ = ["StepRecord", "Tracker", "peak_memory"]
+
+T = TypeVar("T")
+
+
+def peak_memory() -> int | None:
+    """Return the most memory in bytes that this process has held so far, or None where that can not be known."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step: its name, its seconds, and the process's peak memory in bytes by its end."""
+
+    name: str
+    seconds: float
+    peak_memory: int | None
+
+
+class Tracker:
+    """Shows a bar per step on a terminal if `verbose`, and keeps the records either way."""
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.records: list[StepRecord] = []
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description:<32}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not verbose or not (console.is_terminal or console.is_jupyter),
+        )
+        self._task: int | None = None
+
+    def __enter__(self) -> Tracker:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what happens inside and record it under `name`."""
+        begin = time.perf_counter()
+        task = self._task = self._progress.add_task(name, total=None)
+        try:
+            yield
+        finally:
+            self._progress.remove_task(task)
+        self.records.append(StepRecord(name, time.perf_counter() - begin, peak_memory()))
+
+    def count(self, items: Sequence[T]) -> Iterator[T]:
+        """Yield `items`, moving the current step's bar by one each."""
+        if self._task is not None:
+            self._progress.reset(self._task, total=len(items))
+        for item in items:
+            yield item
+            if self._task is not None:
+                self._progress.advance(self._task)

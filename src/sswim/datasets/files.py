@@ -1,0 +1,109 @@
+"""Reading and writing series as CSV, Parquet and npz."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["read_series", "write_series"]
+
+FORMATS = (".csv", ".parquet", ".npz")
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"{path}: unknown format {path.suffix!r}. Use one of {', '.join(FORMATS)}.")
+    return path.suffix.lower()
+
+
+def read_series(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a series, one row per time step, from a CSV, Parquet or npz file.
+
+    A first CSV column that holds times, or is called like one (``time``, ``date``, ``timestamp``, ``index``), becomes the
+    index. An npz file holds the array ``x`` (time x channels), and if it likes ``columns``, ``start`` and ``step_minutes``.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        With the file's name, what is wrong with it, and where.
+    """
+    path = Path(path)
+    suffix = _suffix(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file.")
+    try:
+        frame = {".csv": _read_csv, ".parquet": pd.read_parquet, ".npz": _read_npz}[suffix](path)
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    text = [column for column in frame if not pd.api.types.is_numeric_dtype(frame[column])]
+    if text:
+        column = frame[text[0]]
+        bad = column[pd.to_numeric(column, errors="coerce").isna() & column.notna()]
+        where = f", first {bad.iloc[0]!r} in data row {frame.index.get_loc(bad.index[0]) + 1}" if len(bad) else ""
+        raise ValueError(
+            f"{path}: all columns but the time must be numbers, but {text[0]!r} holds text{where}. "
+            "Remove the column or mend the value."
+        )
+    if frame.empty:
+        raise ValueError(f"{path}: holds no rows or no columns.")
+    return frame
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    frame = pd.read_csv(path)
+    if frame.shape[1] < 2:
+        return frame
+    first = frame.columns[0]
+    named = str(first).strip().lower() in {"time", "date", "datetime", "timestamp", "index"}
+    if not named and not str(first).startswith("Unnamed") and pd.api.types.is_numeric_dtype(frame[first]):
+        return frame
+    if not pd.api.types.is_numeric_dtype(frame[first]):
+        try:
+            frame[first] = pd.to_datetime(frame[first])
+        except (ValueError, TypeError):
+            return frame  # text that is no time: the caller says so
+    return frame.set_index(first)
+
+
+def _read_npz(path: Path) -> pd.DataFrame:
+    with np.load(path, allow_pickle=False) as data:
+        if "x" not in data:
+            raise ValueError(f"must hold the array 'x' (time x channels), but holds {', '.join(data) or 'nothing'}.")
+        x = data["x"]
+        if x.ndim not in (1, 2):
+            raise ValueError(f"the array 'x' must have the shape (time, channels), got {x.shape}.")
+        x = x[:, None] if x.ndim == 1 else x
+        columns = list(map(str, data["columns"])) if "columns" in data else list(range(x.shape[1]))
+        index = None
+        if "start" in data and "step_minutes" in data:
+            index = pd.date_range(str(data["start"]), periods=len(x), freq=f"{int(data['step_minutes'])}min")
+        return pd.DataFrame(x, index=index, columns=columns)
+
+
+def write_series(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a series to a CSV, Parquet or npz file; the file appears whole or not at all."""
+    path = Path(path)
+    suffix = _suffix(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist.")
+    part = path.with_name(f".{path.name}.part{suffix}")
+    try:
+        if suffix == ".csv":
+            frame.to_csv(part, index_label="time" if isinstance(frame.index, pd.DatetimeIndex) else "index")
+        elif suffix == ".parquet":
+            frame.rename(columns=str).to_parquet(part)
+        else:
+            extra = {}
+            if isinstance(frame.index, pd.DatetimeIndex) and len(frame) > 1:
+                step = (frame.index[1] - frame.index[0]).total_seconds() / 60
+                extra = {"start": str(frame.index[0]), "step_minutes": int(step)}
+            np.savez_compressed(part, x=frame.to_numpy(), columns=list(map(str, frame.columns)), **extra)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

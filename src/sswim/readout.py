@@ -1,0 +1,286 @@
+r"""Weights of the output layer: regularised normal equations, accumulated in batches (appendix ``app:sswim_o_weights``).
+
+An output with delay ``tau`` and support ``sigma`` sees the hidden spikes `S` through one matrix: its traces on the horizon
+are ``K S`` with ``K[h, s] = k((T + h - s - tau) / sigma)``. Outputs with the same pair (tau, sigma) share all sums.
+
+Only inner products over the horizon enter the sums. So traces and targets are first written in an orthonormal basis `Q`
+of the range of `K`, whose first vector is constant: ``Q^T K S`` has as many rows as `K` has singular values that matter,
+often far fewer than there are steps, and centring concerns its first row alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim._checks import check_integer, check_positive
+from sswim._linalg import gram, safe_eigh
+from sswim.kernels import Kernel
+from sswim.simulate import kernel_taps, toeplitz
+
+__all__ = ["REGULARIZATION", "LambdaSearch", "NormalEquations", "Trace"]
+
+
+class Trace:
+    r"""What outputs with one delay and one support see of the hidden spikes, in the basis described above.
+
+    Parameters
+    ----------
+    kernel : callable
+    delay, support : float
+        :math:`\tau` and :math:`\sigma`.
+    start, horizon : int
+        The output steps :math:`[T, T + H)`.
+    tolerance : float
+        Singular values of `K` below this part of the largest are dropped.
+
+    Attributes
+    ----------
+    basis : Tensor of shape (horizon, rank)
+        `Q`, float64; its first column is constant.
+    """
+
+    def __init__(
+        self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 1e-7
+    ) -> None:
+        steps = start + horizon
+        tau, sigma = (torch.tensor([v], dtype=torch.float64) for v in (delay, support))
+        K = toeplitz(kernel_taps(kernel, tau, sigma, steps), steps)[0, start:]  # (H, S)
+        constant = torch.full((horizon, 1), horizon**-0.5, dtype=torch.float64)
+        U, s, _ = torch.linalg.svd(K - constant @ (constant.T @ K), full_matrices=False)
+        rank = min(int((s > tolerance * torch.linalg.matrix_norm(K, 2).clamp_min(1e-300)).sum()), horizon - 1)
+        self.basis = torch.cat([constant, U[:, :rank]], dim=1)  # (H, R)
+        self._matrix = self.basis.T @ K  # (R, S)
+
+    def features(self, spikes: Tensor) -> Tensor:
+        """Map spikes (neurons, steps, batch) to traces in the basis, (neurons, rank, batch)."""
+        return torch.matmul(self._matrix.to(spikes), spikes)
+
+    def targets(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Map targets (batch, horizon, outputs) to the basis, (outputs, rank, batch), and sum up the energy left outside."""
+        y = y.double()
+        inside = torch.einsum("hr,bhc->crb", self.basis.to(y.device), y)
+        return inside, (y.square().sum(dim=(0, 1)) - inside.square().sum(dim=(1, 2))).clamp_min(0)
+
+
+class NormalEquations:
+    r"""Sufficient statistics of linear regressions that share their features, centred batch by batch.
+
+    With :math:`\psi` the features and `y` the targets of all rows, and a bar for the mean over rows, it holds
+    :math:`\sum (\psi - \bar\psi)(\psi - \bar\psi)^\top`, :math:`\sum (\psi - \bar\psi)(y - \bar y)` and
+    :math:`\sum (y - \bar y)^2`. Batches arrive in the basis of `Trace`: coordinate 0 is the constant function's, the rest
+    have no mean. Plain rows are the special case of one coordinate and ``horizon=1``.
+
+    Parameters
+    ----------
+    features, outputs : int
+    horizon : int
+        Rows per sample.
+
+    Notes
+    -----
+    Deviation from the paper: its bias is an ordinary, regularised weight. Here the mean-corrected form leaves the bias
+    free, so that forecasts do not depend on where zero lies.
+    """
+
+    def __init__(self, features: int, outputs: int, horizon: int = 1, device: torch.device | str = "cpu") -> None:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        self.horizon = horizon
+        self.samples = 0
+        self.gram = zeros(features, features)
+        self.cross = zeros(features, outputs)
+        self.energy = zeros(outputs)
+        self._mean = zeros(features)  # of coordinate 0, so sqrt(H) times the mean over rows
+        self._target_mean = zeros(outputs)
+
+    @property
+    def feature_mean(self) -> Tensor:
+        """Mean of the features over rows, of shape (features,)."""
+        return self._mean / self.horizon**0.5
+
+    @property
+    def target_mean(self) -> Tensor:
+        """Mean of the targets over rows, of shape (outputs,)."""
+        return self._target_mean / self.horizon**0.5
+
+    def update(self, features: Tensor, targets: Tensor, outside: Tensor | float = 0.0) -> None:
+        """Add a batch.
+
+        Parameters
+        ----------
+        features : Tensor of shape (features, rank, batch)
+            Overwritten. Its products are computed in its own dtype and summed in float64.
+        targets : Tensor of shape (outputs, rank, batch), float64
+        outside : Tensor of shape (outputs,)
+            Energy of the targets outside of the basis.
+        """
+        n, rank, batch = features.shape
+        if batch == 0:
+            return
+        level = features[:, 0]  # (N, B), a view
+        mean, target_mean = level.double().mean(dim=1), targets[:, 0].mean(dim=1)
+        level -= mean[:, None].to(level.dtype)
+        y = targets.clone()
+        y[:, 0] -= target_mean[:, None]
+        rows = features.reshape(n, rank * batch)
+        y = y.reshape(-1, rank * batch)
+        self._add(
+            gram(rows).double(),
+            (rows @ y.T.to(rows.dtype)).double(),
+            y.square().sum(dim=1) + outside,
+            mean,
+            target_mean,
+            batch,
+        )
+
+    def merge(self, other: NormalEquations) -> None:
+        """Add the sums of `other`, as if its batches had been added here."""
+        if other.gram.shape != self.gram.shape or other.horizon != self.horizon:
+            raise ValueError("merge: both must have the same number of features and the same horizon.")
+        if other.samples:
+            self._add(other.gram, other.cross, other.energy, other._mean, other._target_mean, other.samples)
+
+    def _add(
+        self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int
+    ) -> None:
+        """Add sums that are centred at means of their own."""
+        total = self.samples + samples
+        shift, target_shift = mean - self._mean, target_mean - self._target_mean
+        between = self.samples * samples / total
+        self.gram += gram_
+        self.gram.addr_(shift, shift, alpha=between)
+        self.cross += cross
+        self.cross.addr_(shift, target_shift, alpha=between)
+        self.energy += energy + between * target_shift**2
+        self._mean += shift * (samples / total)
+        self._target_mean += target_shift * (samples / total)
+        self.samples = total
+
+    def bias(self, weights: Tensor) -> Tensor:
+        """Return the best biases (outputs,) for weights (features, outputs)."""
+        return self.target_mean - self.feature_mean @ weights
+
+    def solve(self, lambda_: float) -> tuple[Tensor, Tensor]:
+        r"""Return weights (features, outputs) and biases (outputs,) with penalty :math:`M \lambda |w|^2`."""
+        values, vectors = safe_eigh(self.gram)
+        damping = (values.clamp_min(0) + self.samples * lambda_).clamp_min(1e-300)
+        weights = vectors @ ((vectors.T @ self.cross) / damping[:, None])
+        return weights, self.bias(weights)
+
+    def squared_error(self, weights: Tensor, bias: Tensor) -> Tensor:
+        """Return the sum of squared residuals (outputs,) of given weights (features, outputs) on this data."""
+        centred = (weights * (self.gram @ weights - 2 * self.cross)).sum(dim=0) + self.energy
+        offset = self.feature_mean @ weights + bias - self.target_mean
+        return centred + self.samples * self.horizon * offset**2
+
+    def least_residual(self) -> tuple[Tensor, bool]:
+        r"""Return the least sum of squared residuals (outputs,) that any weights reach, and whether by Cholesky.
+
+        With the Cholesky factor of the Gram matrix :math:`A^\top A = L L^\top`, the projection of `y` on the range of `A` has
+        the norm :math:`|Q^\top y| = |L^{-1} A^\top y|`. Where columns of `A` depend on each other there is no such
+        factor, and the eigenvalues that are not 0 take its place.
+        """
+        size = self.gram.diagonal().sqrt()
+        seen = size > 1e-6 * size.max().clamp_min(1e-300)  # neurons without a spike near the horizon say nothing
+        unit = self.gram[seen][:, seen] / (size[seen, None] * size[None, seen])
+        cross = self.cross[seen] / size[seen, None]
+        factor, failed = torch.linalg.cholesky_ex(unit)
+        # float32 products leave relative errors of 1e-7 in the Gram matrix: squared pivots near that are noise.
+        if not failed and (not len(unit) or factor.diagonal().min() > 1e-3):
+            explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=0)
+            return (self.energy - explained).clamp_min(0), True
+        values, vectors = safe_eigh(unit)
+        used = values > 1e-6 * values[-1]
+        explained = ((vectors[:, used].T @ cross).square() / values[used][:, None]).sum(dim=0)
+        return (self.energy - explained).clamp_min(0), False
+
+
+@dataclass(frozen=True)
+class LambdaSearch:
+    r"""Choose the regularisation of each output by its error on validation samples.
+
+    One eigendecomposition :math:`F = \Gamma \Lambda \Gamma^\top` serves all candidates:
+    :math:`w = \Gamma (\Lambda + M \lambda)^{-1} \Gamma^\top A^\top y`.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends of the grid.
+    count : int
+        Number of logarithmically spaced candidates.
+    extend : bool
+        Whether to go on past an end of the grid while the error still falls there. Deviation from the paper, whose upper
+        end is too low for real series.
+    """
+
+    low: float = 1e-5
+    high: float = 0.5
+    count: int = 32
+    extend: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive("LambdaSearch: low", self.low)
+        if not check_positive("LambdaSearch: high", self.high) >= self.low:
+            raise ValueError(f"LambdaSearch: high must be >= low, got {self.high} < {self.low}.")
+        check_integer("LambdaSearch: count", self.count, 1)
+
+    def solve(self, train: NormalEquations, validation: NormalEquations) -> tuple[Tensor, Tensor, Tensor]:
+        """Return weights (features, outputs), biases (outputs,) and the chosen lambda of each output."""
+        values, vectors = safe_eigh(train.gram)
+        values = values.clamp_min(0)[:, None]
+        target = vectors.T @ train.cross  # (N, C)
+        grid = torch.logspace(
+            *torch.tensor([self.low, self.high], dtype=torch.float64).log10().tolist(), self.count, dtype=torch.float64
+        ).tolist()
+
+        # Everything in the basis of eigenvectors, where solving is a division.
+        gram_v, cross_v = vectors.T @ validation.gram @ vectors, vectors.T @ validation.cross
+        mean, mean_v = vectors.T @ train.feature_mean, vectors.T @ validation.feature_mean
+
+        def coefficients(lambda_: float) -> Tensor:
+            return target / (values + train.samples * lambda_).clamp_min(1e-300)
+
+        def error(lambda_: float) -> Tensor:
+            w = coefficients(lambda_)
+            offset = (mean_v - mean) @ w + train.target_mean - validation.target_mean
+            centred = (w * (gram_v @ w - 2 * cross_v)).sum(dim=0) + validation.energy
+            return centred + validation.samples * validation.horizon * offset**2
+
+        errors = [error(lambda_) for lambda_ in grid]
+        ratio = grid[-1] / grid[-2] if self.count > 1 else 2.0
+        while self.extend and self.count > 1:
+            best = torch.stack(errors).argmin(dim=0)
+            if bool((best == len(grid) - 1).any()) and grid[-1] < 1e6:
+                grid.append(grid[-1] * ratio)
+                errors.append(error(grid[-1]))
+            elif bool((best == 0).any()) and grid[0] > 1e-12:
+                grid.insert(0, grid[0] / ratio)
+                errors.insert(0, error(grid[0]))
+            else:
+                break
+        best = torch.stack(errors).argmin(dim=0)
+        chosen = torch.tensor(grid, dtype=torch.float64, device=best.device)[best]  # (C,)
+        weights = vectors @ (target / (values + train.samples * chosen).clamp_min(1e-300))
+        return weights, train.bias(weights), chosen
+
+
+@dataclass(frozen=True)
+class FixedLambda:
+    """The same regularisation for every output, without a search."""
+
+    value: float = 1e-2
+
+    def __post_init__(self) -> None:
+        check_positive("FixedLambda: value", self.value, zero=True)
+
+    def solve(self, train: NormalEquations, validation: NormalEquations) -> tuple[Tensor, Tensor, Tensor]:
+        """Return weights (features, outputs), biases (outputs,) and the lambda of each output."""
+        weights, bias = train.solve(self.value)
+        return weights, bias, torch.full_like(bias, self.value)
+
+
+REGULARIZATION: dict[str, LambdaSearch | FixedLambda] = {"search": LambdaSearch(), "fixed": FixedLambda()}

@@ -1,0 +1,418 @@
+"""S-SWIM: algorithm ``alg:sswim`` of the paper, its steps in its order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sswim._checks import check_fraction, check_integer, parse_memory, resolve
+from sswim._tracking import StepRecord, Tracker
+from sswim.kernels import kernel_peak
+from sswim.network import SpikingNetwork
+from sswim.readout import REGULARIZATION, NormalEquations, Trace
+from sswim.simulate import filter_signals
+from sswim.steps import (
+    DELAYS,
+    EMBEDDINGS,
+    METRICS,
+    NORMALIZERS,
+    PAIRS,
+    SUPPORTS,
+    TEMPORAL,
+    WEIGHTS,
+    PotentialStatistics,
+    VanRossum,
+)
+from sswim.steps.pairs import lower_triangle
+from sswim.steps.pseudometrics import mean_free
+from sswim.windows import Samples, Subset, TensorSamples, batches
+
+__all__ = ["LayerReport", "SamplingReport", "sample"]
+
+
+@dataclass
+class LayerReport:
+    """How one hidden layer came about, and how it behaves on the initial batch.
+
+    Attributes
+    ----------
+    input_metric, output_metric : str
+        The distances that the pairs were drawn by.
+    entropies : dict
+        Entropy of the pair distribution for each candidate (input metric, output metric).
+    pairs : Tensor of shape (neurons, 2)
+        Numbers, within the training samples, of the two samples that made each neuron.
+    rates : Tensor of shape (neurons,)
+        Spikes per step.
+    every_channel : bool
+        Whether the minimum-norm rule was applied to every channel; if too few samples met it, to at least one.
+    """
+
+    input_metric: str
+    output_metric: str
+    entropies: dict[tuple[str, str], float]
+    pairs: Tensor
+    rates: Tensor
+    every_channel: bool
+
+    @property
+    def silent(self) -> int:
+        """Number of neurons that never fired."""
+        return int((self.rates == 0).sum())
+
+    @property
+    def saturated(self) -> int:
+        """Number of neurons that fired in more than half of all steps."""
+        return int((self.rates > 0.5).sum())
+
+
+@dataclass
+class SamplingReport:
+    """What `sample` did.
+
+    Attributes
+    ----------
+    layers : list of LayerReport
+    lags : Tensor of shape (outputs,)
+        Lag of the largest correlation, from which the output delays follow.
+    lambdas : Tensor of shape (outputs,)
+        Chosen regularisation.
+    traces : int
+        Number of different (delay, support) pairs among the outputs.
+    cholesky : bool
+        Whether the support search did without its fallback for dependent columns.
+    samples, validation_samples, batch_size : int
+    steps : list of StepRecord
+        Seconds and peak memory per step.
+    """
+
+    layers: list[LayerReport]
+    lags: Tensor
+    lambdas: Tensor
+    traces: int
+    cholesky: bool
+    samples: int
+    validation_samples: int
+    batch_size: int
+    steps: list[StepRecord] = field(default_factory=list)
+
+
+class _Randomness:
+    """One generator per step and layer, all from one seed: swapping one step leaves the others' draws alone."""
+
+    STEPS = ("batch", "pairs", "weights")
+
+    def __init__(self, random_state: Any) -> None:
+        if random_state is None:
+            seed = np.random.SeedSequence().entropy
+        elif isinstance(random_state, np.random.RandomState):
+            seed = int(random_state.randint(2**31))
+        elif isinstance(random_state, np.random.Generator):
+            seed = int(random_state.integers(2**31))
+        else:
+            seed = check_integer("random_state", random_state, 0)
+        self._seed = seed
+
+    def __call__(self, step: str, layer: int = 0) -> torch.Generator:
+        state = np.random.SeedSequence(self._seed, spawn_key=(self.STEPS.index(step), layer)).generate_state(2)
+        return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+
+
+def _candidates(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
+    """Return named candidate metrics: all of them for "entropy", those of a sequence, or the one given."""
+    if isinstance(value, str) and value == "entropy":
+        return dict(EMBEDDINGS)
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not given:
+        raise ValueError(f"{argument}: needs at least one metric, got {value!r}.")
+    named = {"entropy": None, **choices}
+    return {v if isinstance(v, str) else repr(v): resolve(argument, v, named, "pairwise") for v in given}
+
+
+def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
+    samples = X if Y is None else TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
+    first = slice(0, 1)
+    if not len(samples):
+        raise ValueError("X must hold at least two samples, got none.")
+    for name, shape, rule in (
+        ("X", samples.inputs(first).shape[1:], (network.window, network.inputs)),
+        ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
+    ):
+        if tuple(shape) != rule:
+            raise ValueError(f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)}).")
+    return samples
+
+
+def _batch_size(network: SpikingNetwork, memory: int) -> int:
+    """Return how many samples to simulate at once within a memory budget in bytes."""
+    itemsize = network.readout.weights.element_size()
+    fixed = sum(layer.neurons * network.steps * network.steps for layer in network.layers) * itemsize
+    # Projection, potentials and spikes of the widest layer, its traces, and what the layer before still holds.
+    each = 5 * max(network.hidden) * network.steps * itemsize
+    return max(8, min(512, int((memory - fixed) / each)))
+
+
+@torch.no_grad()
+def sample(
+    network: SpikingNetwork,
+    X: Any,
+    Y: Any = None,
+    *,
+    validation: Any = 0.2,
+    temporal: Any = "grid",
+    input_metric: Any = "entropy",
+    deeper_metric: Any = "entropy",
+    output_metric: Any = "entropy",
+    pairs: Any = "gradient",
+    weights: Any = "dot",
+    normalizer: Any = "mean-std",
+    delays: Any = "correlation",
+    supports: Any = "search",
+    regularization: Any = "search",
+    initial_batch: int = 1000,
+    memory: str | int = "1GB",
+    random_state: Any = None,
+    verbose: int = 0,
+) -> SamplingReport:
+    r"""Set all parameters of `network` from data, without gradients (algorithm ``alg:sswim``).
+
+    Parameters
+    ----------
+    network : SpikingNetwork
+        Its parameters are overwritten.
+    X : array or Tensor of shape (samples, window, inputs), or a source of samples such as `sswim.windows.Windows`
+    Y : array or Tensor of shape (samples, horizon, outputs)
+        Left out if `X` is a source of samples.
+    validation : float, or a source of samples, or a pair (X, Y)
+        Samples on which the regularisation is chosen; a number takes that fraction from the end of `X`.
+    temporal, pairs, weights, normalizer, delays, supports, regularization : str or object
+        The steps, by name or as objects from `sswim.steps` and `sswim.readout`.
+    input_metric, output_metric : str, object, or sequence of these
+        Distances between inputs and between targets. Of several candidates the pair of least entropy is taken;
+        ``"entropy"`` stands for all that are known by name.
+    deeper_metric : str, object, or sequence of these
+        Distances between the spike trains that reach the second and further hidden layers, each lifted by `VanRossum`.
+    initial_batch : int
+        :math:`\tilde M`, the number of samples that everything but the output weights is computed from.
+    memory : str or int
+        Budget that the batch size is chosen by.
+    random_state : int, optional
+        Same seed, same network.
+    verbose : int
+        1 shows progress bars, 0 nothing.
+
+    Returns
+    -------
+    SamplingReport
+
+    Examples
+    --------
+    >>> x = torch.rand(200, 12, 2, generator=torch.Generator().manual_seed(0)).cumsum(dim=1)
+    >>> network = SpikingNetwork(inputs=2, outputs=2, window=12, horizon=3, hidden=(30,))
+    >>> report = sample(network, x, 2 * x[:, -3:], random_state=0)
+    >>> report.samples, report.layers[0].silent
+    (160, 0)
+    """
+    temporal = resolve("temporal", temporal, TEMPORAL, "assign")
+    input_metrics = _candidates("input_metric", input_metric, METRICS)
+    deeper_metrics = _candidates("deeper_metric", deeper_metric, EMBEDDINGS)
+    output_metrics = _candidates("output_metric", output_metric, METRICS)
+    pairs = resolve("pairs", pairs, PAIRS, "draw")
+    weights = resolve("weights", weights, WEIGHTS, "directions")
+    normalizer = resolve("normalizer", normalizer, NORMALIZERS, "scale")
+    delays = resolve("delays", delays, DELAYS, "correlate")
+    supports = resolve("supports", supports, SUPPORTS, "choose")
+    regularization = resolve("regularization", regularization, REGULARIZATION, "solve")
+    check_integer("initial_batch", initial_batch, 2)
+    budget = parse_memory(memory)
+    random = _Randomness(random_state)
+    train, held_out = _split(_as_samples(X, Y, network), validation, network)
+
+    size = _batch_size(network, budget)
+    device, dtype = network.readout.weights.device, network.readout.weights.dtype
+    L, S = len(network.layers), network.steps
+    layer_reports = []
+
+    with Tracker(verbose) as tracker:
+        with tracker.step("initial batch"):  # X_I, Y_I
+            count = min(initial_batch, len(train))
+            chosen = torch.randperm(len(train), generator=random("batch"))[:count].sort().values
+            signals = train.inputs(chosen).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
+            targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
+            _require_finite(signals, targets)
+
+        for l, layer in enumerate(network.layers, start=1):
+            with tracker.step(f"layer {l}: pairs"):
+                tau, sigma, varsigma = temporal.assign(
+                    l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon
+                )
+                layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
+                metrics = input_metrics
+                if l > 1:
+                    h = float(layer.supports.median())
+                    metrics = {name: VanRossum(m, layer.kernel, h) for name, m in deeper_metrics.items()}
+                report = _draw_pairs(
+                    signals, targets, metrics, output_metrics, pairs, layer.neurons, random("pairs", l), first=l == 1
+                )
+
+            with tracker.step(f"layer {l}: weights"):
+                filters = layer.filters(signals.shape[1], S)  # (N, S, I)
+                # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
+                chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
+                directions = random("weights", l)
+                for part in tracker.count(batches(layer.neurons, chunk, even=False)):
+                    pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
+                    psi_1, psi_2 = (filters[part] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
+                    layer.weights[part] = weights.directions(psi_1.mT, psi_2.mT, directions).to(dtype)
+                report.pairs = chosen[report.pairs]
+
+            with tracker.step(f"layer {l}: normalisation"):
+                statistics = PotentialStatistics()
+                for part in tracker.count(batches(count, size)):
+                    statistics.update(filter_signals(filters, layer.weights, signals[:, :, part].to(dtype)))
+                alpha, beta, gamma = normalizer.scale(statistics)
+                layer.weights.mul_(alpha[:, None].to(dtype))
+                layer.biases.copy_(beta)
+                layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
+
+            with tracker.step(f"layer {l}: spikes"):
+                spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
+                for part in tracker.count(batches(count, size)):
+                    spikes[:, :, part] = layer.fire(layer.potentials(signals[:, :, part].to(dtype), filters)).byte()
+                signals = spikes  # (N, S, M)
+                report.rates = _rates(signals)
+            layer_reports.append(report)
+
+        with tracker.step("output delays"):
+            correlation: Tensor | float = 0.0
+            for part in tracker.count(batches(count, size)):
+                correlation = correlation + delays.correlate(
+                    signals[:, :, part].to(dtype), targets[part], network.start, network.window
+                )
+            lags = delays.lags(correlation)
+
+        kernel = network.readout.kernel
+
+        def trace(lag: float, support: float) -> Trace:
+            # The kernel, not its onset, has to stand at the lag.
+            delay = max(lag - kernel_peak(kernel) * support, 0.0)
+            return Trace(kernel, delay, support, network.start, network.horizon)
+
+        with tracker.step("output supports"):
+            candidates = supports.candidates(network.horizon)
+            lag = supports.shared_lag(lags)
+            tried = [(trace(lag, sigma_c), _equations(network, network.outputs)) for sigma_c in candidates.tolist()]
+            for part in tracker.count(batches(count, size)):
+                A, y = signals[:, :, part].to(dtype), targets[part]
+                for seen, equations in tried:
+                    equations.update(seen.features(A), *seen.targets(y))
+            residuals, by_cholesky = zip(*(equations.least_residual() for _, equations in tried), strict=True)
+            chosen_supports = supports.choose(candidates, torch.stack(residuals)).to(lags)
+            del signals, spikes, tried, A
+
+        with tracker.step("output weights"):
+            distinct, group = torch.stack([lags, chosen_supports], dim=1).unique(dim=0, return_inverse=True)
+            members = [(group == g).nonzero()[:, 0] for g in range(len(distinct))]
+            traces = [trace(lag, support) for lag, support in distinct.tolist()]
+            filters_all = network.hidden_filters()
+            on_train, on_held_out = ([_equations(network, len(m)) for m in members] for _ in range(2))
+            work = [(train, on_train, part) for part in batches(len(train), size)]
+            work += [(held_out, on_held_out, part) for part in batches(len(held_out), size)]
+            for source, sums, part in tracker.count(work):
+                x, y = source.inputs(part), source.targets(part).to(device)
+                _require_finite(x, y)
+                A = network.hidden_spikes(x, filters_all)  # (N, S, B)
+                for seen, outputs, equations in zip(traces, members, sums, strict=True):
+                    equations.update(seen.features(A), *seen.targets(y[:, :, outputs]))
+
+        with tracker.step("regularisation"):
+            readout = network.readout
+            lambdas = torch.empty(network.outputs, dtype=torch.float64, device=device)
+            for g, outputs in enumerate(tracker.count(members)):
+                w, b, lambdas[outputs] = regularization.solve(on_train[g], on_held_out[g])
+                readout.weights[outputs] = w.T.to(dtype)
+                readout.biases[outputs] = b.to(dtype)
+            readout.supports.copy_(chosen_supports)
+            readout.delays.copy_((lags - kernel_peak(kernel) * chosen_supports).clamp_min(0))
+
+    return SamplingReport(
+        layers=layer_reports,
+        lags=lags.cpu(),
+        lambdas=lambdas.cpu(),
+        traces=len(traces),
+        cholesky=all(by_cholesky),
+        samples=len(train),
+        validation_samples=len(held_out),
+        batch_size=size,
+        steps=tracker.records,
+    )
+
+
+def _split(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[Samples, Samples]:
+    """Return training and validation samples."""
+    if not isinstance(validation, (int, float)):
+        held_out = _as_samples(*validation, network) if isinstance(validation, tuple) else _as_samples(validation, None, network)
+    else:
+        total = len(samples)
+        kept = total - max(1, int(total * check_fraction("validation", validation)))
+        held_out = Subset(samples, torch.arange(kept, total))
+        samples = Subset(samples, torch.arange(kept))
+    if len(samples) < 2:
+        raise ValueError(f"X: at least two training samples are needed to draw a pair, got {len(samples)}.")
+    return samples, held_out
+
+
+def _require_finite(x: Tensor, y: Tensor) -> None:
+    for name, values in (("X", x), ("Y", y)):
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
+
+
+def _equations(network: SpikingNetwork, outputs: int) -> NormalEquations:
+    return NormalEquations(network.hidden[-1], outputs, network.horizon, network.readout.weights.device)
+
+
+def _rates(spikes: Tensor) -> Tensor:
+    """Return spikes per step of each neuron, from (neurons, steps, samples)."""
+    return spikes.sum(dim=(1, 2), dtype=torch.float64).cpu() / (spikes.shape[1] * spikes.shape[2])
+
+
+def _draw_pairs(
+    signals: Tensor,
+    targets: Tensor,
+    input_metrics: dict[str, Any],
+    output_metrics: dict[str, Any],
+    pairs: Any,
+    neurons: int,
+    generator: torch.Generator,
+    *,
+    first: bool,
+) -> LayerReport:
+    """Choose the metrics by entropy and draw one pair per neuron, from signals (senders, steps, samples)."""
+    x = signals.permute(2, 1, 0)  # (M, I, D)
+    # Distances are kept as float32 triangles: there may be a dozen of them.
+    inputs = {name: lower_triangle(m.pairwise(x)).float() for name, m in input_metrics.items()}
+    outputs = {name: lower_triangle(m.pairwise(targets)).float() for name, m in output_metrics.items()}
+    norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
+
+    def distribution(pair: tuple[str, str], ok: Tensor) -> Tensor:
+        return pairs.log_probabilities(inputs[pair[0]], outputs[pair[1]], ok)
+
+    # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
+    # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
+    every_channel = first
+    ok = pairs.admissible(norms, every_channel=every_channel)
+    named = [(i, o) for i in inputs for o in outputs]
+    if every_channel and max(int((distribution(pair, ok) > -math.inf).sum()) for pair in named) < neurons:
+        every_channel = False
+        ok = pairs.admissible(norms, every_channel=False)
+    entropies = {pair: pairs.entropy(distribution(pair, ok)) for pair in named}
+    best = pairs.choose(entropies, neurons)
+    drawn = pairs.draw(distribution(best, ok), neurons, generator)
+    return LayerReport(*best, entropies, drawn.cpu(), torch.empty(0), every_channel)

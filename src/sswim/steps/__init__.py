@@ -1,0 +1,49 @@
+"""The steps of the algorithm, each a small frozen object that can be swapped for another or for one of your own."""
+
+from sswim.steps.delays import DELAYS, CorrelationDelays, FixedDelays
+from sswim.steps.normalizers import NORMALIZERS, Fluctuation, MeanStd, PotentialStatistics
+from sswim.steps.pairs import PAIRS, GradientPairs
+from sswim.steps.pseudometrics import (
+    EMBEDDINGS,
+    METRICS,
+    Band,
+    ClassDistance,
+    Cosine,
+    Euclidean,
+    Magnitude,
+    Phase,
+    VanRossum,
+)
+from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch
+from sswim.steps.temporal import TEMPORAL, TemporalGrid
+from sswim.steps.weights import WEIGHTS, DistWeights, DotWeights, RandomWeights
+
+__all__ = [
+    "DELAYS",
+    "EMBEDDINGS",
+    "METRICS",
+    "NORMALIZERS",
+    "PAIRS",
+    "SUPPORTS",
+    "TEMPORAL",
+    "WEIGHTS",
+    "Band",
+    "ClassDistance",
+    "CorrelationDelays",
+    "Cosine",
+    "DistWeights",
+    "DotWeights",
+    "Euclidean",
+    "FixedDelays",
+    "FixedSupports",
+    "Fluctuation",
+    "GradientPairs",
+    "Magnitude",
+    "MeanStd",
+    "Phase",
+    "PotentialStatistics",
+    "RandomWeights",
+    "SupportSearch",
+    "TemporalGrid",
+    "VanRossum",
+]

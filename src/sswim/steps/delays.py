@@ -1,0 +1,80 @@
+"""Delays of the output layer: at which lag do hidden spikes best predict the targets?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim._checks import check_positive
+
+__all__ = ["DELAYS", "CorrelationDelays", "FixedDelays"]
+
+
+@dataclass(frozen=True)
+class CorrelationDelays:
+    r"""Delays by cross-correlation (equations ``op_c``, ``eq:corr_agg``).
+
+    .. math::
+        C_{ij}^n(\tau) = \sum_{s \in T_j^n} \tilde y_i^n(s + \tau), \qquad
+        \text{lag}_i = \arg\max_{0 \le \tau < O} \sum_n \sum_j |C_{ij}^n(\tau)|
+
+    with :math:`\tilde y` the target minus its mean over the horizon, and 0 outside of it.
+
+    Notes
+    -----
+    Deviation from the paper: it writes :math:`\tilde y(\tau - s)`, which no kernel that looks back could realise; a spike at
+    `s` explains the target at :math:`s + \tau`.
+    """
+
+    def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int) -> Tensor:
+        """Return the sum of absolute correlations over a batch; batches add up.
+
+        Parameters
+        ----------
+        spikes : Tensor of shape (neurons, steps, batch)
+        targets : Tensor of shape (batch, horizon, outputs), on the steps from `start` on
+        start, lags : int
+            First target step :math:`T`, and number of lags (0, ..., lags - 1).
+
+        Returns
+        -------
+        Tensor of shape (outputs, lags), float64
+        """
+        horizon, outputs = targets.shape[1:]
+        y = targets if horizon == 1 else targets - targets.mean(dim=1, keepdim=True)
+        total = torch.zeros(outputs, lags, dtype=torch.float64, device=spikes.device)
+        before = max(lags - 1 - start, 0)  # lags that reach back before the first step meet silence
+        part = torch.nn.functional.pad(spikes, (0, 0, before, 0))[:, start + before - lags + 1 :]
+        # One sample at a time, because of the absolute value. A direct sliding product: with at most some hundred lags it
+        # is several times faster than multiplying Fourier transforms, one inverse per neuron and output.
+        for train, target in zip(part.permute(2, 0, 1).contiguous(), y.mT.to(part.dtype), strict=True):
+            c = torch.nn.functional.conv1d(train[:, None], target[:, None].contiguous())  # (N, C, lags)
+            total += c.abs_().sum(dim=0).flip(1)
+        return total
+
+    def lags(self, correlation: Tensor) -> Tensor:
+        """Return the lag of the largest correlation of each output, of shape (outputs,)."""
+        return correlation.argmax(dim=1).double()
+
+
+@dataclass(frozen=True)
+class FixedDelays:
+    """The same delay for every output, in steps: 0 in the paper's classification experiments."""
+
+    value: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_positive("FixedDelays: value", self.value, zero=True)
+
+    def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int) -> Tensor:
+        """Return zeros: there is nothing to learn from the data."""
+        return torch.zeros(targets.shape[2], 1, dtype=torch.float64, device=spikes.device)
+
+    def lags(self, correlation: Tensor) -> Tensor:
+        """Return the fixed lag for each output."""
+        return torch.full_like(correlation[:, 0], self.value)
+
+
+DELAYS: dict[str, CorrelationDelays | FixedDelays] = {"correlation": CorrelationDelays(), "zero": FixedDelays(0.0)}

@@ -1,0 +1,125 @@
+"""Normalisers: scale and bias that give each hidden neuron a healthy potential."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim._checks import check_positive
+
+__all__ = ["NORMALIZERS", "Fluctuation", "MeanStd", "PotentialStatistics"]
+
+
+class PotentialStatistics:
+    r"""One pass over the potentials :math:`\langle \tilde w_i, \psi_{i,n}(t) \rangle` of whole samples, batch by batch.
+
+    Attributes
+    ----------
+    mean, deviation, maximum : Tensor of shape (neurons,)
+        Expected temporal mean :math:`E`, expected temporal standard deviation :math:`S`, and maximum :math:`M`.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._mean: Tensor | float = 0.0
+        self._deviation: Tensor | float = 0.0
+        self.maximum: Tensor = torch.tensor(-torch.inf)
+
+    def update(self, potentials: Tensor) -> None:
+        """Add a batch of shape (neurons, steps, batch)."""
+        deviation, mean = torch.std_mean(potentials, dim=1, correction=0)  # (N, B) each
+        self._mean = self._mean + mean.double().sum(dim=1)
+        self._deviation = self._deviation + deviation.double().sum(dim=1)
+        self.maximum = torch.maximum(self.maximum.to(potentials.device), potentials.amax(dim=(1, 2)).double())
+        self.samples += potentials.shape[2]
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected temporal mean."""
+        return torch.as_tensor(self._mean) / self.samples
+
+    @property
+    def deviation(self) -> Tensor:
+        """Expected temporal standard deviation."""
+        return torch.as_tensor(self._deviation) / self.samples
+
+
+def _silence_correction(maximum: Tensor, margin: float) -> Tensor:
+    r"""Return :math:`\Delta^{SC}`: what lifts a maximum below the threshold 1 to ``1 + margin``, else 0."""
+    return torch.where(maximum < 1, 1 + margin - maximum, torch.zeros_like(maximum))
+
+
+@dataclass(frozen=True)
+class MeanStd:
+    r"""Prescribe mean and standard deviation of the potential (equation ``op_n_ms``).
+
+    .. math::
+        \alpha = s_t / S, \quad \beta = \mu_t - \alpha E + \Delta^{SC}, \quad \gamma = -3 s_t
+
+    Parameters
+    ----------
+    mean, deviation : float
+        :math:`\mu_t < 1` and :math:`s_t > 0`.
+    cost : float
+        How many deviations a spike costs, 3 in the paper.
+    margin : float
+        How far above the threshold the silence correction lifts, the paper's epsilon.
+    """
+
+    mean: float = 0.5
+    deviation: float = 0.5
+    cost: float = 3.0
+    margin: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not self.mean < 1:
+            raise ValueError(f"MeanStd: mean must be below the threshold 1, got {self.mean!r}.")
+        check_positive("MeanStd: deviation", self.deviation)
+        check_positive("MeanStd: cost", self.cost, zero=True)
+        check_positive("MeanStd: margin", self.margin, zero=True)
+
+    def scale(self, statistics: PotentialStatistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation, statistics.maximum
+        # A potential that never moves can not be given a deviation: it keeps its size.
+        alpha = torch.where(S > 1e-12, self.deviation / S.clamp_min(1e-12), torch.ones_like(S))
+        beta = self.mean - alpha * E
+        beta = beta + _silence_correction(alpha * M + beta, self.margin)
+        return alpha, beta, torch.full_like(alpha, -self.cost * self.deviation)
+
+
+@dataclass(frozen=True)
+class Fluctuation:
+    r"""Keep the deviation and put the mean `distance` deviations below the threshold (equation ``op_n_fl``).
+
+    .. math::
+        \alpha = 1, \quad \beta = 1 - r S - E + \Delta^{SC}, \quad \gamma = -3 S
+
+    Parameters
+    ----------
+    distance : float
+        The paper's :math:`r > 0`.
+    cost, margin : float
+        As in `MeanStd`.
+    """
+
+    distance: float = 1.0
+    cost: float = 3.0
+    margin: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_positive("Fluctuation: distance", self.distance)
+        check_positive("Fluctuation: cost", self.cost, zero=True)
+        check_positive("Fluctuation: margin", self.margin, zero=True)
+
+    def scale(self, statistics: PotentialStatistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation, statistics.maximum
+        beta = 1 - self.distance * S - E
+        beta = beta + _silence_correction(M + beta, self.margin)
+        return torch.ones_like(S), beta, -self.cost * S
+
+
+NORMALIZERS: dict[str, MeanStd | Fluctuation] = {"mean-std": MeanStd(), "fluctuation": Fluctuation()}

@@ -1,0 +1,92 @@
+"""Kernel supports of the output layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim._checks import check_integer, check_positive
+
+__all__ = ["SUPPORTS", "FixedSupports", "SupportSearch"]
+
+
+@dataclass(frozen=True)
+class SupportSearch:
+    r"""Try candidates, keep for each output the one of least residual (equations ``op_sig_simple``, ``op_sig``).
+
+    The candidates :math:`P_\alpha(\sigma_{\min}, \sigma_{\max}, N)` are evenly spaced after taking the root of order
+    :math:`\alpha`. All outputs share one delay during the search.
+
+    Parameters
+    ----------
+    smallest, largest : float
+        :math:`\sigma_{\min}` and :math:`\sigma_{\max}` in steps, the latter twice the horizon unless told.
+    exponent : float
+        :math:`\alpha`.
+    count : int
+        Number of candidates.
+    aggregate : {"median", "min"}
+        How the outputs' lags become one.
+
+    Examples
+    --------
+    >>> SupportSearch(count=4).candidates(8).tolist()
+    [1.0, 3.73..., 7.40..., 11.53...]
+    """
+
+    smallest: float = 1.0
+    largest: float | None = None
+    exponent: float = 1.5
+    count: int = 30
+    aggregate: str = "median"
+
+    def __post_init__(self) -> None:
+        check_positive("SupportSearch: smallest", self.smallest)
+        if self.largest is not None:
+            check_positive("SupportSearch: largest", self.largest)
+        check_positive("SupportSearch: exponent", self.exponent)
+        check_integer("SupportSearch: count", self.count, 1)
+        if self.aggregate not in ("median", "min"):
+            raise ValueError(f"SupportSearch: aggregate must be 'median' or 'min', got {self.aggregate!r}.")
+
+    def candidates(self, horizon: int) -> Tensor:
+        """Return the candidate supports, ascending."""
+        root = 1 / self.exponent
+        a, b = self.smallest, max(self.largest if self.largest is not None else 2 * horizon, self.smallest)
+        m = torch.arange(self.count, dtype=torch.float64) / self.count
+        return ((1 - m) * a**root + m * b**root) ** self.exponent
+
+    def shared_lag(self, lags: Tensor) -> float:
+        """Return the one lag that stands for all outputs during the search."""
+        return float(lags.median() if self.aggregate == "median" else lags.min())
+
+    def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
+        """Return each output's support from residuals of shape (candidates, outputs)."""
+        return candidates[residuals.argmin(dim=0).cpu()]
+
+
+@dataclass(frozen=True)
+class FixedSupports:
+    """The same support for every output, in steps."""
+
+    value: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_positive("FixedSupports: value", self.value)
+
+    def candidates(self, horizon: int) -> Tensor:
+        """Return the one candidate."""
+        return torch.tensor([self.value], dtype=torch.float64)
+
+    def shared_lag(self, lags: Tensor) -> float:
+        """Return the median lag (not used: there is one candidate only)."""
+        return float(lags.median())
+
+    def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
+        """Return the fixed support for each output."""
+        return candidates[:1].expand(residuals.shape[1]).clone()
+
+
+SUPPORTS: dict[str, SupportSearch | FixedSupports] = {"search": SupportSearch(), "fixed": FixedSupports()}

@@ -1,0 +1,66 @@
+"""Temporal parameters of the hidden layers: delays, supports and refractory supports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim._checks import check_integer, check_positive
+
+__all__ = ["TEMPORAL", "TemporalGrid"]
+
+
+@dataclass(frozen=True)
+class TemporalGrid:
+    r"""Delays spread evenly, supports cycling from small to large (equation ``op_t``).
+
+    .. math::
+        \tau_i = \frac{i - 1}{N_l} \frac{l}{L} \tau_{\max}, \quad
+        \sigma_i = \sigma_{\min} + \frac{(i - 1) \bmod N_\sigma}{N_\sigma - 1} (\sigma_{\max} - \sigma_{\min}), \quad
+        \varsigma_i = \sigma_{\min}
+
+    Parameters
+    ----------
+    max_delay : float, optional
+        :math:`\tau_{\max}`. Unless told, `horizon` if that is longer than `window`, else half of `window`.
+    min_support, max_support : float
+        :math:`\sigma_{\min}` and :math:`\sigma_{\max}`, in steps.
+    cycle : int
+        :math:`N_\sigma`, the number of different supports.
+
+    Examples
+    --------
+    >>> delays, supports, refractory = TemporalGrid(cycle=3).assign(1, 1, neurons=4, window=8, horizon=2)
+    >>> delays.tolist(), supports.tolist(), refractory.tolist()
+    ([0.0, 1.0, 2.0, 3.0], [5.0, 27.5, 50.0, 5.0], [5.0, 5.0, 5.0, 5.0])
+    """
+
+    max_delay: float | None = None
+    min_support: float = 5.0
+    max_support: float = 50.0
+    cycle: int = 10
+
+    def __post_init__(self) -> None:
+        if self.max_delay is not None:
+            check_positive("TemporalGrid: max_delay", self.max_delay, zero=True)
+        check_positive("TemporalGrid: min_support", self.min_support)
+        if not check_positive("TemporalGrid: max_support", self.max_support) >= self.min_support:
+            raise ValueError(
+                f"TemporalGrid: max_support must be >= min_support, got {self.max_support} < {self.min_support}."
+            )
+        check_integer("TemporalGrid: cycle", self.cycle, 1)
+
+    def assign(
+        self, layer: int, layers: int, *, neurons: int, window: int, horizon: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
+        tau_max = self.max_delay if self.max_delay is not None else (horizon if horizon > window else window / 2)
+        i = torch.arange(neurons, dtype=torch.float64)
+        tau = i / neurons * (layer / layers * tau_max)
+        sigma = self.min_support + (i % self.cycle) / max(self.cycle - 1, 1) * (self.max_support - self.min_support)
+        return tau, sigma, torch.full_like(tau, self.min_support)
+
+
+TEMPORAL: dict[str, TemporalGrid] = {"grid": TemporalGrid()}

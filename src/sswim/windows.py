@@ -1,0 +1,126 @@
+"""Where samples come from: tensors, or windows cut from series without copying them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Samples", "Subset", "TensorSamples", "Windows", "batches"]
+
+
+Index = Tensor | slice
+
+
+class Samples(Protocol):
+    """Samples that can be asked for by number."""
+
+    def __len__(self) -> int: ...
+
+    def inputs(self, index: Index) -> Tensor:
+        """Return the inputs (batch, window, channels) of the samples numbered `index`."""
+        ...
+
+    def targets(self, index: Index) -> Tensor:
+        """Return the targets (batch, horizon, outputs) of the samples numbered `index`."""
+        ...
+
+
+class TensorSamples:
+    """Samples that lie in memory: `X` (samples, window, channels) and `Y` (samples, horizon, outputs)."""
+
+    def __init__(self, X: Tensor, Y: Tensor) -> None:
+        if X.ndim != 3 or Y.ndim != 3 or len(X) != len(Y):
+            raise ValueError(
+                "X and Y must have shapes (samples, window, channels) and (samples, horizon, outputs) with equally many "
+                f"samples, got {tuple(X.shape)} and {tuple(Y.shape)}."
+            )
+        self.X, self.Y = X, Y
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def inputs(self, index: Index) -> Tensor:
+        """Return the inputs of the samples numbered `index`."""
+        return self.X[index]
+
+    def targets(self, index: Index) -> Tensor:
+        """Return the targets of the samples numbered `index`."""
+        return self.Y[index]
+
+
+class Windows:
+    """Every `stride`-th window of one or several series; no window crosses from one series into the next.
+
+    Parameters
+    ----------
+    segments : sequence of Tensor of shape (rows, channels)
+        The series. Segments too short for a window are passed over.
+    window, horizon : int
+        Rows of input, and rows of target right after them.
+    stride : int
+        Distance between the first rows of neighbouring windows.
+
+    Examples
+    --------
+    >>> windows = Windows([torch.arange(6.0)[:, None]], window=3, horizon=2)
+    >>> len(windows), windows.inputs(torch.tensor([1])).flatten().tolist(), windows.targets(torch.tensor([1])).flatten().tolist()
+    (2, [1.0, 2.0, 3.0], [4.0, 5.0])
+    """
+
+    def __init__(self, segments: Sequence[Tensor], window: int, horizon: int, stride: int = 1) -> None:
+        self.rows = segments[0] if len(segments) == 1 else torch.cat(list(segments))
+        self.window, self.horizon = window, horizon
+        starts, first = [], 0
+        for segment in segments:
+            starts.append(torch.arange(first, first + max(len(segment) - window - horizon + 1, 0), stride))
+            first += len(segment)
+        self.starts = torch.cat(starts)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def _take(self, index: Index, offset: int, length: int) -> Tensor:
+        return self.rows[self.starts[index][:, None] + torch.arange(offset, offset + length)]
+
+    def inputs(self, index: Index) -> Tensor:
+        """Return the inputs (batch, window, channels) of the windows numbered `index`."""
+        return self._take(index, 0, self.window)
+
+    def targets(self, index: Index) -> Tensor:
+        """Return the targets (batch, horizon, channels) of the windows numbered `index`."""
+        return self._take(index, self.window, self.horizon)
+
+
+class Subset:
+    """Some of the samples of another source."""
+
+    def __init__(self, samples: Samples, index: Tensor) -> None:
+        self._samples, self._index = samples, index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def inputs(self, index: Index) -> Tensor:
+        """Return the inputs of the samples numbered `index`."""
+        return self._samples.inputs(self._index[index])
+
+    def targets(self, index: Index) -> Tensor:
+        """Return the targets of the samples numbered `index`."""
+        return self._samples.targets(self._index[index])
+
+
+def batches(count: int, size: int, *, even: bool = True) -> list[slice]:
+    """Cut the numbers 0, ..., count - 1 into runs of `size`, or of a bit less where that makes them equally long.
+
+    Examples
+    --------
+    >>> batches(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    if even:
+        runs = max(1, -(-count // size))
+        size = max(1, -(-count // runs))
+    return [slice(first, min(first + size, count)) for first in range(0, count, size)]
