@@ -1,7 +1,8 @@
 """Spiking neural networks trained without gradients, in one pass over the data."""
 
+from sswim._version import __version__
+from sswim.estimators import Forecaster
 from sswim.network import SpikingNetwork
 from sswim.sampling import sample
 
-__all__ = ["SpikingNetwork", "sample"]
-__version__ = "0.1.0"
+__all__ = ["Forecaster", "SpikingNetwork", "__version__", "sample"]

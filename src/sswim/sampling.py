@@ -33,7 +33,7 @@ from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
 from sswim.windows import Samples, Subset, TensorSamples, batches
 
-__all__ = ["LayerReport", "SamplingReport", "sample"]
+__all__ = ["LayerReport", "SamplingReport", "batch_size", "sample"]
 
 
 @dataclass
@@ -149,7 +149,7 @@ def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
     return samples
 
 
-def _batch_size(network: SpikingNetwork, memory: int) -> int:
+def batch_size(network: SpikingNetwork, memory: int) -> int:
     """Return how many samples to simulate at once within a memory budget in bytes."""
     itemsize = network.readout.weights.element_size()
     fixed = sum(layer.neurons * network.steps * network.steps for layer in network.layers) * itemsize
@@ -234,7 +234,7 @@ def sample(
     random = _Randomness(random_state)
     train, held_out = _split(_as_samples(X, Y, network), validation, network)
 
-    size = _batch_size(network, budget)
+    size = batch_size(network, budget)
     device, dtype = network.readout.weights.device, network.readout.weights.dtype
     L, S = len(network.layers), network.steps
     layer_reports = []

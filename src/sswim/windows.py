@@ -58,6 +58,8 @@ class Windows:
     ----------
     segments : sequence of Tensor of shape (rows, channels)
         The series. Segments too short for a window are passed over.
+    targets : sequence of Tensor of shape (rows, outputs), optional
+        The same rows as targets, where these differ from the inputs.
     window, horizon : int
         Rows of input, and rows of target right after them.
     stride : int
@@ -70,8 +72,16 @@ class Windows:
     (2, [1.0, 2.0, 3.0], [4.0, 5.0])
     """
 
-    def __init__(self, segments: Sequence[Tensor], window: int, horizon: int, stride: int = 1) -> None:
-        self.rows = segments[0] if len(segments) == 1 else torch.cat(list(segments))
+    def __init__(
+        self,
+        segments: Sequence[Tensor],
+        window: int,
+        horizon: int,
+        stride: int = 1,
+        targets: Sequence[Tensor] | None = None,
+    ) -> None:
+        self.rows = _join(segments)
+        self.target_rows = self.rows if targets is None else _join(targets)
         self.window, self.horizon = window, horizon
         starts, first = [], 0
         for segment in segments:
@@ -79,19 +89,31 @@ class Windows:
             first += len(segment)
         self.starts = torch.cat(starts)
 
+    def covered(self, count: int) -> Tensor:
+        """Tell for each row whether one of the first `count` windows or its horizon holds it."""
+        starts = self.starts[:count]
+        change = torch.zeros(len(self.rows) + 1, dtype=torch.int64)
+        change.index_add_(0, starts, torch.ones_like(starts))
+        change.index_add_(0, starts + self.window + self.horizon, -torch.ones_like(starts))
+        return change[:-1].cumsum(dim=0) > 0
+
     def __len__(self) -> int:
         return len(self.starts)
 
-    def _take(self, index: Index, offset: int, length: int) -> Tensor:
-        return self.rows[self.starts[index][:, None] + torch.arange(offset, offset + length)]
+    def _numbers(self, index: Index, offset: int, length: int) -> Tensor:
+        return self.starts[index][:, None] + torch.arange(offset, offset + length)
 
     def inputs(self, index: Index) -> Tensor:
         """Return the inputs (batch, window, channels) of the windows numbered `index`."""
-        return self._take(index, 0, self.window)
+        return self.rows[self._numbers(index, 0, self.window)]
 
     def targets(self, index: Index) -> Tensor:
         """Return the targets (batch, horizon, channels) of the windows numbered `index`."""
-        return self._take(index, self.window, self.horizon)
+        return self.target_rows[self._numbers(index, self.window, self.horizon)]
+
+
+def _join(segments: Sequence[Tensor]) -> Tensor:
+    return segments[0] if len(segments) == 1 else torch.cat(list(segments))
 
 
 class Subset:

@@ -1,0 +1,177 @@
+"""The command line: `sswim --help`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sswim._version import __version__
+
+app = typer.Typer(
+    help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+console = Console()
+errors = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Data = Annotated[Path, typer.Argument(help="Series as CSV, Parquet or npz, one row per time step.")]
+Model = Annotated[Path, typer.Argument(help="A model that `sswim fit` wrote.")]
+Breaks = Annotated[int | None, typer.Option(help="Every how many rows a new stretch begins (say, steps per day).")]
+Missing = Annotated[str, typer.Option(help="What to do about missing values: error or interpolate.")]
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Say what is wrong with the user's input in one line, without a traceback."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: errors.print(f"Warning: {message}", style="yellow", highlight=False)
+        try:
+            yield
+        except (ValueError, TypeError, OSError) as error:
+            errors.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+            raise typer.Exit(2) from None
+
+
+def _print_json(answer: Any) -> None:
+    typer.echo(json.dumps(answer, indent=2))
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Spiking neural networks trained without gradients."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),
+    hidden: Annotated[int, typer.Option(help="Number of hidden neurons.")] = 300,
+    hours: Annotated[int | None, typer.Option(help="Use the first so many hours of the series only.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast a real wind farm a day ahead, beside persistence and a ridge on lags, and draw it."""
+    with _plain_errors():
+        from sswim.demo import run_demo
+
+        result = run_demo(out, verbose=not as_json, hidden=hidden, hours=hours)
+        summary = result.pop("summary")
+        if as_json:
+            return _print_json({**result, "picture": str(out), "summary": summary.to_dict()})
+        console.print(summary)
+        table = Table("model", "RSE", "MAE", "RMSE", title=f"\n{result['windows']:,} test windows, 24 hours ahead")
+        for name, score in result["scores"].items():
+            table.add_row(name, f"{score['rse']:.3f}", f"{score['mae']:.1f}", f"{score['rmse']:.1f}")
+        console.print(table)
+        console.print(f"Fitted in {result['seconds']:.1f} s. Picture: {out}")
+
+
+@app.command()
+def fit(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Where the model goes.")],
+    window: Annotated[int, typer.Option(help="Rows that the model looks at.")] = 168,
+    horizon: Annotated[int, typer.Option(help="Rows that it forecasts.")] = 24,
+    hidden: Annotated[str, typer.Option(help="Neurons per hidden layer, such as 750 or 500,250.")] = "750",
+    kernel: Annotated[str, typer.Option(help="Kernel of the first hidden layer.")] = "morlet",
+    weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
+    stride: Annotated[int, typer.Option(help="Use every so many windows.")] = 1,
+    validation: Annotated[float, typer.Option(help="Part of the windows to choose the regularisation on.")] = 0.2,
+    missing: Missing = "error",
+    breaks: Breaks = None,
+    memory: Annotated[str, typer.Option(help="Memory budget for batches.")] = "1GB",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to a series and save it."""
+    with _plain_errors():
+        from sswim.datasets import read_series
+        from sswim.estimators import Forecaster
+
+        try:
+            widths = tuple(int(n) for n in hidden.split(","))
+        except ValueError:
+            raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
+        if not out.parent.is_dir():
+            raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
+        model = Forecaster(
+            window,
+            horizon,
+            hidden=widths,
+            kernel=kernel,
+            weights=weights,
+            stride=stride,
+            validation=validation,
+            missing=missing,
+            memory=memory,
+            device=device,
+            random_state=seed,
+            verbose=not as_json,
+        ).fit(read_series(data), breaks=breaks)
+        model.save(out)
+        summary = model.summary()
+        if as_json:
+            return _print_json({"model": str(out), **summary.to_dict()})
+        console.print(summary)
+        console.print(f"Saved: {out}")
+
+
+@app.command()
+def forecast(
+    model: Model,
+    data: Data,
+    out: Annotated[Path | None, typer.Option(help="Where the forecast goes: CSV, Parquet or npz.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Forecast the rows that follow on a series."""
+    with _plain_errors():
+        from sswim.datasets import read_series, write_series
+        from sswim.estimators import Forecaster
+
+        result = Forecaster.load(model).predict(read_series(data))
+        if out is not None:
+            write_series(result, out)
+        if as_json:
+            rows = [{str(k): float(v) for k, v in row.items()} for _, row in result.iterrows()]
+            return _print_json({"index": [str(i) for i in result.index], "forecast": rows})
+        if out is None:
+            return console.print(result.to_string(max_cols=12), highlight=False)
+        console.print(f"{len(result)} rows of {result.shape[1]} channels: {out}")
+
+
+@app.command()
+def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = False) -> None:
+    """Test a model on every window of a series."""
+    with _plain_errors():
+        from sswim.datasets import read_series
+        from sswim.estimators import Forecaster
+
+        result = Forecaster.load(model).evaluate(read_series(data), breaks=breaks)
+        if as_json:
+            return _print_json(result.to_dict())
+        console.print(str(result), highlight=False)
+        table = Table("steps ahead", "RSE", "MAE", "RMSE")
+        steps = result.per_step
+        shown = sorted({round(i * (len(steps) - 1) / 7) for i in range(8)})
+        for step, row in steps.iloc[shown].iterrows():
+            table.add_row(str(step), f"{row['rse']:.4f}", f"{row['mae']:.4g}", f"{row['rmse']:.4g}")
+        console.print(table)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,373 @@
+"""Estimators in the manner of scikit-learn: all mathematics lies beneath, in `sswim.sampling` and `sswim.network`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from sswim._checks import check_fraction, check_integer, parse_memory
+from sswim._series import Series, as_series, continue_index
+from sswim.kernels import Kernel
+from sswim.metrics import Evaluation, ForecastErrors
+from sswim.network import SpikingNetwork
+from sswim.report import Summary, summarize
+from sswim.sampling import SamplingReport, batch_size, sample
+from sswim.windows import Subset, Windows, batches
+
+__all__ = ["Forecaster"]
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+Self = TypeVar("Self", bound="Forecaster")
+
+
+class Forecaster(BaseEstimator):
+    """Forecast a multivariate series with a spiking network that is sampled, not trained by gradients.
+
+    Parameters
+    ----------
+    window, horizon : int
+        Rows the model looks at, and rows it forecasts.
+    hidden : sequence of int
+        One width per hidden layer.
+    kernel, deeper_kernel, output_kernel : str or callable
+        Kernel of the first hidden layer, of further hidden layers, and of the output layer: ``"hat"``, ``"morlet"``,
+        ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any callable.
+    temporal, input_metric, deeper_metric, output_metric, pairs, weights, normalizer, delays, supports, regularization
+        The steps of the algorithm, by name or as objects; see `sswim.sample` and `sswim.steps`.
+    initial_batch : int
+        Number of windows that everything but the output weights is computed from.
+    validation : float
+        Part of the windows, the last ones, on which the regularisation is chosen.
+    stride : int
+        Use every `stride`-th window for fitting.
+    scaling : {"channel", "none"}
+        Bring each channel to [0, 1] by its range in the training windows, or leave the data as it is.
+    clip : bool
+        Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
+        not limited). Without, a channel that leaves its range drives every neuron that listens to it out of its own.
+    missing : {"error", "interpolate"}
+        What to do about NaN: refuse, or fill linearly in time.
+    dtype : {"float32", "float64"}
+    device : str
+        Where to compute, such as ``"cpu"`` or ``"cuda"``.
+    memory : str or int
+        Memory budget for batches, such as ``"1GB"``.
+    random_state : int or numpy generator, optional
+        Same seed, same model.
+    verbose : int
+        1 shows progress bars on a terminal, 0 nothing.
+
+    Attributes
+    ----------
+    network_ : SpikingNetwork
+    report_ : SamplingReport
+        What every step chose, with times and memory.
+    low_, high_ : array of shape (channels,)
+        Each channel's range in the training windows.
+    n_features_in_ : int
+        Number of channels.
+    columns_ : list or None
+        Names of the channels, if a DataFrame was given.
+
+    Examples
+    --------
+    >>> from sswim.datasets import load_wind_farm
+    >>> wind = load_wind_farm().iloc[:2000]
+    >>> model = Forecaster(window=24, horizon=6, hidden=(100,), random_state=0).fit(wind)
+    >>> model.predict(wind).shape
+    (6, 8)
+    """
+
+    def __init__(
+        self,
+        window: int = 168,
+        horizon: int = 24,
+        *,
+        hidden: Sequence[int] = (750,),
+        kernel: str | Kernel = "morlet",
+        deeper_kernel: str | Kernel = "hat",
+        output_kernel: str | Kernel = "hat",
+        temporal: Any = "grid",
+        input_metric: Any = "entropy",
+        deeper_metric: Any = "entropy",
+        output_metric: Any = "entropy",
+        pairs: Any = "gradient",
+        weights: Any = "dot",
+        normalizer: Any = "mean-std",
+        delays: Any = "correlation",
+        supports: Any = "search",
+        regularization: Any = "search",
+        initial_batch: int = 1000,
+        validation: float = 0.2,
+        stride: int = 1,
+        scaling: str = "channel",
+        clip: bool = True,
+        missing: str = "error",
+        dtype: str = "float32",
+        device: str = "cpu",
+        memory: str | int = "1GB",
+        random_state: Any = None,
+        verbose: int = 1,
+    ) -> None:
+        self.window = window
+        self.horizon = horizon
+        self.hidden = hidden
+        self.kernel = kernel
+        self.deeper_kernel = deeper_kernel
+        self.output_kernel = output_kernel
+        self.temporal = temporal
+        self.input_metric = input_metric
+        self.deeper_metric = deeper_metric
+        self.output_metric = output_metric
+        self.pairs = pairs
+        self.weights = weights
+        self.normalizer = normalizer
+        self.delays = delays
+        self.supports = supports
+        self.regularization = regularization
+        self.initial_batch = initial_batch
+        self.validation = validation
+        self.stride = stride
+        self.scaling = scaling
+        self.clip = clip
+        self.missing = missing
+        self.dtype = dtype
+        self.device = device
+        self.memory = memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self: Self, X: Any, y: Any = None, *, breaks: Any = None) -> Self:
+        """Fit the network to one or several series.
+
+        Parameters
+        ----------
+        X : DataFrame, array of shape (rows, channels), or a list of these
+            One row per time step. No window crosses from one series of a list to the next, nor a gap in a time index.
+        y : ignored
+            The targets are the rows that follow each window.
+        breaks : int or sequence of int, optional
+            Rows at which a new stretch begins, or every how many rows one does: windows do not cross these either.
+        """
+        self._check_params()
+        series = as_series(X, breaks=breaks, missing=self.missing)
+        rows = [torch.from_numpy(segment) for segment in series.segments]
+        windows = Windows(rows, self.window, self.horizon, self.stride)
+        if len(windows) < 3:
+            raise ValueError(
+                f"series: too short. A window and its horizon take {self.window} + {self.horizon} rows, and at least 3 "
+                f"windows are needed, but only {len(windows)} fit into {sum(map(len, rows))} rows"
+                f"{f' in {len(rows)} stretches' if len(rows) > 1 else ''} (n_samples = {sum(map(len, rows))}). Use a "
+                "shorter window, horizon or stride, or more data."
+            )
+        kept = len(windows) - max(1, int(len(windows) * self.validation))
+        train, held_out = torch.arange(kept), torch.arange(kept, len(windows))
+
+        seen = windows.rows[windows.covered(kept)]
+        self.low_, self.high_ = seen.amin(dim=0).numpy(), seen.amax(dim=0).numpy()
+        flat = np.flatnonzero(self.low_ == self.high_)
+        if len(flat):
+            names = [series.columns[i] if series.columns is not None else int(i) for i in flat]
+            shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+            warnings.warn(
+                f"series: {len(flat)} of {series.channels} channels are constant in the training windows ({shown}); their "
+                "forecasts will be constant too.",
+                stacklevel=2,
+            )
+        self.n_features_in_ = series.channels
+        self.columns_ = series.columns
+        if series.columns is not None and all(isinstance(c, str) for c in series.columns):
+            self.feature_names_in_ = np.asarray(series.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.network_ = self._build_network(series.channels)
+        samples = Windows(
+            [self._encode(r) for r in rows], self.window, self.horizon, self.stride, [self._scale(r) for r in rows]
+        )
+        self.report_: SamplingReport = sample(
+            self.network_,
+            Subset(samples, train),
+            validation=Subset(samples, held_out),
+            temporal=self.temporal,
+            input_metric=self.input_metric,
+            deeper_metric=self.deeper_metric,
+            output_metric=self.output_metric,
+            pairs=self.pairs,
+            weights=self.weights,
+            normalizer=self.normalizer,
+            delays=self.delays,
+            supports=self.supports,
+            regularization=self.regularization,
+            initial_batch=self.initial_batch,
+            memory=self.memory,
+            random_state=self.random_state,
+            verbose=self.verbose,
+        )
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Forecast the `horizon` rows that follow the end of `X`, in the data's own units.
+
+        Parameters
+        ----------
+        X : DataFrame, array of shape (rows, channels), or a list of these
+            Of each series the last `window` rows are used.
+
+        Returns
+        -------
+        DataFrame or array of shape (horizon, channels); a list or a 3-d array of them if several series were given
+            A DataFrame's index is continued.
+        """
+        check_is_fitted(self)
+        several = not isinstance(X, (pd.DataFrame, pd.Series)) and (
+            np.ndim(X) == 3 if not isinstance(X, (list, tuple)) else any(np.ndim(part) == 2 for part in X)
+        )
+        parts = list(X) if several else [X]
+        stacked = several and not isinstance(X, (list, tuple))
+        forecasts = []
+        for part in parts:
+            series = self._series(part)
+            last, index = series.segments[-1], series.indexes[-1]
+            if len(last) < self.window:
+                raise ValueError(
+                    f"series: a forecast needs the last {self.window} rows (window) without a gap, got {len(last)}."
+                )
+            forecasts.append((last[-self.window :], index, series))
+        x = self._encode(torch.from_numpy(np.stack([last for last, _, _ in forecasts])))
+        size = batch_size(self.network_, parse_memory(self.memory))
+        values = np.concatenate([self._forecast(x[part]) for part in batches(len(x), size)])
+        results: list[Any] = [
+            pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns)
+            if series.labelled
+            else value
+            for value, (_, index, series) in zip(values, forecasts, strict=True)
+        ]
+        return values if stacked else results if several else results[0]
+
+    def predict_windows(self, X: Any, *, breaks: Any = None) -> np.ndarray:
+        """Forecast from every window of `X` whose horizon lies in it too, for back-testing.
+
+        Returns
+        -------
+        array of shape (windows, horizon, channels), in the data's own units
+        """
+        check_is_fitted(self)
+        return np.concatenate([forecast for _, forecast in self._backtest(X, breaks)])
+
+    def evaluate(self, X: Any, *, breaks: Any = None) -> Evaluation:
+        """Return the errors of the forecasts from every window of `X`: overall, per step ahead, and per channel."""
+        check_is_fitted(self)
+        errors = ForecastErrors(np.where(self.high_ > self.low_, self.high_ - self.low_, 1.0))
+        for truth, forecast in self._backtest(X, breaks):
+            errors.update(truth, forecast)
+        return errors.result(self.columns_)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean."""
+        return 1 - self.evaluate(X).rse ** 2
+
+    def summary(self) -> Summary:
+        """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
+        check_is_fitted(self)
+        return summarize(self.network_, self.report_, title=f"Forecaster, {self.window} -> {self.horizon} steps")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""
+        from sswim.io import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote. Nothing in the file is executed."""
+        from sswim.io import load
+
+        return load(path, cls)
+
+    def _check_params(self) -> None:
+        """Check what `sample` and `SpikingNetwork` do not."""
+        check_integer("window", self.window, 1)
+        check_integer("horizon", self.horizon, 1)
+        check_integer("stride", self.stride, 1)
+        check_fraction("validation", self.validation)
+        parse_memory(self.memory)
+        if self.scaling not in ("channel", "none"):
+            raise ValueError(f"scaling must be 'channel' or 'none', got {self.scaling!r}.")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
+
+    def _build_network(self, channels: int) -> SpikingNetwork:
+        """Return a network of this estimator's shape, its parameters still to be set."""
+        return SpikingNetwork(
+            inputs=channels,
+            outputs=channels,
+            window=self.window,
+            horizon=self.horizon,
+            hidden=self.hidden,
+            kernel=self.kernel,
+            deeper_kernel=self.deeper_kernel,
+            output_kernel=self.output_kernel,
+            dtype=DTYPES[self.dtype],
+        ).to(self.device)
+
+    def _series(self, X: Any, breaks: Any = None) -> Series:
+        """Check a series against what was fitted."""
+        series = as_series(X, breaks=breaks, missing=self.missing)
+        if series.channels != self.n_features_in_:
+            raise ValueError(
+                f"X has {series.channels} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                "as input: pass the same channels as to fit."
+            )
+        if series.columns is not None and self.columns_ is not None and series.columns != self.columns_:
+            first = next((a, b) for a, b in zip(series.columns, self.columns_, strict=True) if a != b)
+            raise ValueError(
+                f"X: columns must be the same, in the same order, as in fit, but {first[0]!r} came where {first[1]!r} was."
+            )
+        return series
+
+    @property
+    def _offset(self) -> np.ndarray:
+        """What is subtracted from each channel before it is divided by `_span`."""
+        return self.low_ if self.scaling == "channel" else np.zeros_like(self.low_)
+
+    @property
+    def _span(self) -> np.ndarray:
+        width = self.high_ - self.low_
+        return np.where(width > 0, width, 1.0) if self.scaling == "channel" else np.ones_like(width)
+
+    def _scale(self, rows: Tensor) -> Tensor:
+        """Scale rows (..., channels) for the network."""
+        return ((rows - torch.from_numpy(self._offset)) / torch.from_numpy(self._span)).to(DTYPES[self.dtype])
+
+    def _encode(self, rows: Tensor) -> Tensor:
+        """Scale rows (..., channels) that the network gets to see."""
+        return self._scale(rows.clamp(torch.from_numpy(self.low_), torch.from_numpy(self.high_)) if self.clip else rows)
+
+    @torch.no_grad()
+    def _forecast(self, x: Tensor) -> np.ndarray:
+        """Return forecasts in the data's units from scaled windows (batch, window, channels)."""
+        return self.network_(x).double().cpu().numpy() * self._span + self._offset
+
+    def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield truth and forecast for every window of a series, batch by batch."""
+        series = self._series(X, breaks)
+        rows = [torch.from_numpy(segment) for segment in series.segments]
+        windows = Windows([self._encode(r) for r in rows], self.window, self.horizon, targets=rows)
+        if not len(windows):
+            raise ValueError(
+                f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows "
+                f"without a gap, the longest stretch has {max(map(len, series.segments))}."
+            )
+        size = batch_size(self.network_, parse_memory(self.memory))
+        for part in batches(len(windows), size):
+            yield windows.targets(part).numpy(), self._forecast(windows.inputs(part))

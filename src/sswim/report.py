@@ -1,0 +1,113 @@
+"""What a fitted model has to tell about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from torch import Tensor
+
+from sswim.network import SpikingNetwork
+from sswim.sampling import SamplingReport
+
+__all__ = ["Summary", "summarize"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A fitted network in numbers. Printing it draws tables; `to_dict` gives the same as plain data."""
+
+    title: str
+    data: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers, lists and dictionaries."""
+        return self.data
+
+    def __rich__(self) -> RenderableType:
+        layers = Table("layer", "kernel", "neurons", "rate", "silent", "saturated", "drawn by", title=self.title, box=box.SIMPLE_HEAD)
+        for number, layer in enumerate(self.data["layers"], start=1):
+            layers.add_row(
+                f"hidden {number}",
+                layer["kernel"],
+                f"{layer['neurons']:,}",
+                f"{layer['rate']:.3f} / step",
+                str(layer["silent"]),
+                str(layer["saturated"]),
+                f"{layer['input_metric']}, {layer['output_metric']} (entropy {layer['entropy']:.2f})",
+            )
+        out = self.data["output"]
+        layers.add_row("output", out["kernel"], f"{out['neurons']:,}", "-", "-", "-", "-")
+
+        readout = Table("output", "smallest", "median", "largest", box=box.SIMPLE_HEAD)
+        for name in ("delay", "support", "lambda"):
+            low, middle, high = out[name]
+            readout.add_row(name, f"{low:.4g}", f"{middle:.4g}", f"{high:.4g}")
+
+        steps = Table("step", "seconds", "peak memory", box=box.SIMPLE_HEAD)
+        for step in self.data["steps"]:
+            peak = step["peak_memory"]
+            steps.add_row(step["name"], f"{step['seconds']:.2f}", "-" if peak is None else f"{peak / 2**20:,.0f} MiB")
+        steps.add_row("all", f"{self.data['seconds']:.2f}", "", style="bold")
+
+        d = self.data
+        note = (
+            f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per window; fitted on {d['samples']:,} windows, "
+            f"regularised on {d['validation_samples']:,}; {out['traces']} different (delay, support) pairs."
+        )
+        return Group(layers, readout, steps, note)
+
+    def __str__(self) -> str:
+        console = Console(width=110, color_system=None)
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+
+def _three(values: Tensor) -> list[float]:
+    values = values.detach().double()
+    return [float(values.min()), float(values.median()), float(values.max())]
+
+
+def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Summary:
+    """Return the summary of a sampled network."""
+    layers = [
+        {
+            "kernel": str(layer.kernel),
+            "neurons": layer.neurons,
+            "rate": float(made.rates.mean()),
+            "silent": made.silent,
+            "saturated": made.saturated,
+            "input_metric": made.input_metric,
+            "output_metric": made.output_metric,
+            "entropy": made.entropies[made.input_metric, made.output_metric],
+            "every_channel": made.every_channel,
+        }
+        for layer, made in zip(network.layers, report.layers, strict=True)
+    ]
+    data = {
+        "layers": layers,
+        "output": {
+            "kernel": str(network.readout.kernel),
+            "neurons": network.outputs,
+            "delay": _three(network.readout.delays),
+            "support": _three(network.readout.supports),
+            "lambda": _three(report.lambdas),
+            "traces": report.traces,
+        },
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "spikes_per_window": sum(float(made.rates.sum()) for made in report.layers) * network.steps,
+        "samples": report.samples,
+        "validation_samples": report.validation_samples,
+        "batch_size": report.batch_size,
+        "seconds": sum(step.seconds for step in report.steps),
+        "steps": [
+            {"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps
+        ],
+    }
+    return Summary(title, data)
