@@ -108,8 +108,10 @@ def _one(data: Any, name: str, missing: str) -> tuple[np.ndarray, pd.Index | Non
             raise type(error)(f"{name} must be numbers, got dtype {values.dtype}: {error}") from error
         if values.ndim == 1:
             values = values[:, None]
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(f"{name} must have the shape (rows, channels) with 1 channel or more, got {values.shape}.")
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have the shape (rows, channels), got {values.shape}.")
+    if values.shape[1] == 0:
+        raise ValueError(f"{name} has 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
     return _finite(values, columns, name, missing), index, columns
 
 
@@ -117,7 +119,7 @@ def _finite(values: np.ndarray, columns: list[Any] | None, name: str, missing: s
     """Refuse infinities; refuse NaN or interpolate over it."""
 
     def where(bad: np.ndarray) -> str:
-        row, channel = np.argwhere(bad)[0]
+        row, channel = map(int, np.argwhere(bad)[0])
         label = columns[channel] if columns is not None else channel
         return f"{int(bad.sum())} of {bad.size} values, first in row {row}, channel {label!r}"
 

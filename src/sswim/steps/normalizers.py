@@ -47,8 +47,11 @@ class PotentialStatistics:
 
 
 def _silence_correction(maximum: Tensor, margin: float) -> Tensor:
-    r"""Return :math:`\Delta^{SC}`: what lifts a maximum below the threshold 1 to ``1 + margin``, else 0."""
-    return torch.where(maximum < 1, 1 + margin - maximum, torch.zeros_like(maximum))
+    r"""Return :math:`\Delta^{SC}`: what lifts a maximum to ``1 + margin``, or 0 where it is higher.
+
+    Deviation from the paper: maxima between 1 and ``1 + margin`` are lifted too, as rounding may put them below 1.
+    """
+    return (1 + margin - maximum).clamp_min(0)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class GradientPairs:
         if count > reachable:
             raise ValueError(
                 f"hidden: {count} neurons need as many different pairs of samples, but only {reachable} of {len(log_p)} "
-                "pairs are admissible (both samples vary in every channel, and their targets differ). Use fewer "
+                "pairs are admissible (both inputs vary in time, and the targets differ by more than a constant). Use fewer "
                 "neurons, a larger initial_batch, more data, or GradientPairs(minimum_norm=0)."
             )
         uniform = torch.rand(len(log_p), dtype=torch.float64, generator=generator).to(log_p.device)

@@ -1,0 +1,302 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sswim import Forecaster
+from sswim.baselines import Persistence, RidgeOnLags
+from sswim.steps import MeanStd, TemporalGrid
+
+SMALL = {"window": 24, "horizon": 6, "hidden": (40,), "random_state": 0, "verbose": 0}
+
+
+def small(**options):
+    return Forecaster(**SMALL | options)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    t = np.arange(400)[:, None]
+    x = 10 + np.sin(2 * np.pi * t / np.array([12, 17, 30])) + 0.1 * np.random.default_rng(0).standard_normal((400, 3))
+    frame = pd.DataFrame(x, index=pd.date_range("2024-01-01", periods=400, freq="h"), columns=["a", "b", "c"])
+    return small().fit(frame), frame
+
+
+def rse(y, p):
+    return np.sqrt(((y - p) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum())
+
+
+def test_forecasts_continue_index_columns_and_units(fitted):
+    model, frame = fitted
+    forecast = model.predict(frame)
+    assert list(forecast.columns) == ["a", "b", "c"]
+    assert list(forecast.index) == list(pd.date_range(frame.index[-1], periods=7, freq="h")[1:])
+    assert np.abs(forecast.to_numpy() - 10).max() < 2
+    truth = 10 + np.sin(2 * np.pi * np.arange(400, 406)[:, None] / np.array([12, 17, 30]))
+    assert np.abs(forecast.to_numpy() - truth).mean() < 0.4
+    pd.testing.assert_frame_equal(model.predict(frame.tail(24)), forecast)
+
+
+def test_arrays_lists_and_batches_of_windows(fitted):
+    model, frame = fitted
+    x = frame.to_numpy()
+    one = model.predict(x)
+    assert one.shape == (6, 3)
+    np.testing.assert_allclose(model.predict(frame).to_numpy(), one)
+    many = model.predict(np.stack([x[:24], x[-24:]]))
+    assert many.shape == (2, 6, 3)
+    np.testing.assert_allclose(many[1], one, rtol=1e-5)
+    listed = model.predict([frame.head(30), frame])
+    assert [f.index[0] for f in listed] == [frame.index[30], frame.index[-1] + pd.Timedelta("1h")]
+    np.testing.assert_allclose(model.predict(x.tolist()), one)
+
+
+def test_predict_windows_are_the_windows_of_the_series(fitted):
+    model, frame = fitted
+    windows = model.predict_windows(frame)
+    assert windows.shape == (400 - 24 - 6 + 1, 6, 3)
+    for m in (0, 100, 370):
+        np.testing.assert_allclose(windows[m], model.predict(frame.iloc[m : m + 24]), rtol=1e-4, atol=1e-4)
+
+
+def test_evaluate_equals_the_formula(fitted):
+    model, frame = fitted
+    forecast = model.predict_windows(frame)
+    truth = np.stack([frame.to_numpy()[m + 24 : m + 30] for m in range(371)])
+    result = model.evaluate(frame)
+    assert result.rse == pytest.approx(rse(truth, forecast))
+    scale = model.high_ - model.low_
+    assert result.rse_scaled == pytest.approx(rse(truth / scale, forecast / scale))
+    assert result.mae == pytest.approx(np.abs(truth - forecast).mean())
+    assert result.rmse == pytest.approx(np.sqrt(((truth - forecast) ** 2).mean()))
+    assert result.windows == 371
+    for h in (1, 6):
+        assert result.per_step.loc[h, "rse"] == pytest.approx(rse(truth[:, h - 1], forecast[:, h - 1]))
+    assert result.per_channel.loc["b", "rse"] == pytest.approx(rse(truth[:, :, 1], forecast[:, :, 1]))
+    assert result.per_channel.loc["b", "mae"] == pytest.approx(np.abs(truth - forecast)[:, :, 1].mean())
+    assert model.score(frame) == pytest.approx(1 - result.rse**2)
+    assert result.rse < 0.5
+    assert str(result).startswith("RSE 0.")
+    assert result.to_dict()["per_channel"]["c"]["rse"] == pytest.approx(result.per_channel.loc["c", "rse"])
+
+
+def test_evaluation_does_not_depend_on_the_batch_size(fitted):
+    model, frame = fitted
+    small_batches = clone(model).set_params(memory="1MB").fit(frame).set_params(memory="1MB").evaluate(frame)
+    assert small_batches.rse == pytest.approx(model.evaluate(frame).rse, rel=1e-2)
+
+
+def test_scaling_comes_from_the_training_windows_only(walk):
+    spiked = walk.copy()
+    spiked[-1] = 1e6  # inside the validation part
+    model, other = small().fit(walk), small().fit(spiked)
+    np.testing.assert_array_equal(model.low_, other.low_)
+    np.testing.assert_array_equal(model.high_, other.high_)
+    covered = int(371 * 0.8) + 1 + 24 + 6 - 1
+    np.testing.assert_array_equal(model.high_, walk[:covered].max(axis=0))
+
+
+def test_clipping_keeps_a_runaway_channel_from_shouting_down_the_others(walk):
+    run = walk.copy()
+    run[-60:, 0] += 40
+    clipped, open_ = small().fit(walk), small(clip=False).fit(walk)
+    calm = clipped.predict(walk)
+    assert np.abs(clipped.predict(run)[:, 1:] - calm[:, 1:]).mean() < 0.5 * np.abs(open_.predict(run)[:, 1:] - calm[:, 1:]).mean()
+
+
+def test_units_do_not_matter(walk):
+    forecast = small().fit(walk).predict(walk)
+    np.testing.assert_allclose(small().fit(1000 * walk - 5).predict(1000 * walk - 5), 1000 * forecast - 5, rtol=1e-2)
+
+
+def test_same_seed_same_forecast(walk):
+    np.testing.assert_array_equal(small().fit(walk).predict(walk), small().fit(walk).predict(walk))
+    assert not np.array_equal(small().fit(walk).predict(walk), small(random_state=1).fit(walk).predict(walk))
+
+
+def test_float64_and_no_scaling(walk):
+    unscaled = (walk - walk.min(axis=0)) / np.ptp(walk, axis=0)
+    model = small(dtype="float64", scaling="none").fit(unscaled)
+    assert model.network_.readout.weights.dtype == torch.float64
+    assert model.evaluate(unscaled).rse < 0.5
+
+
+def test_several_series_and_breaks_give_the_same_windows(walk):
+    days = [walk[:150], walk[150:290], walk[290:]]
+    by_list = small().fit(days)
+    by_breaks = small().fit(walk, breaks=[150, 290])
+    assert by_list.report_.samples == by_breaks.report_.samples == (121 + 111 + 81) - int(313 * 0.2)
+    np.testing.assert_array_equal(by_list.predict(walk), by_breaks.predict(walk))
+    assert by_list.evaluate(days).windows == by_list.evaluate(walk, breaks=[150, 290]).windows == 313
+    assert by_list.predict_windows(walk, breaks=100).shape == (4 * 71, 6, 3)
+
+
+def test_a_gap_in_the_time_index_is_a_break(walk):
+    index = pd.date_range("2024-01-01", periods=500, freq="10min").delete(slice(200, 300))
+    frame = pd.DataFrame(walk, index=index)
+    assert small().fit(frame).report_.samples == (171 + 171) - int(342 * 0.2)
+    with pytest.raises(ValueError, match="needs the last 24 rows .* without a gap, got 10"):
+        small().fit(frame).predict(frame.iloc[:210])
+
+
+def test_series_too_long_ago_sorted_wrongly_is_refused(walk):
+    frame = pd.DataFrame(walk, index=pd.date_range("2024-01-01", periods=400, freq="h"))
+    with pytest.raises(ValueError, match="times must increase, but row 1 "):
+        small().fit(frame.iloc[::-1])
+
+
+def test_pandas_series_one_channel_and_integer_index(walk):
+    model = small().fit(pd.Series(walk[:, 0], name="load"))
+    forecast = model.predict(pd.Series(walk[:, 0], name="load"))
+    assert forecast.shape == (6, 1) and list(forecast.index) == list(range(400, 406))
+    assert small().fit(walk[:, 0]).predict(walk[:, 0]).shape == (6, 1)
+
+
+def test_stride_uses_every_so_many_windows(walk):
+    model = small(stride=4).fit(walk)
+    assert model.report_.samples + model.report_.validation_samples == int(np.ceil(371 / 4))
+
+
+def test_constant_channels_work_with_a_warning(walk):
+    frame = pd.DataFrame(walk, columns=["a", "b", "c"]).assign(dead=3.5, zero=0.0)
+    with pytest.warns(UserWarning, match="2 of 5 channels are constant in the training windows \\('dead', 'zero'\\)"):
+        model = small().fit(frame)
+    forecast = model.predict(frame)
+    np.testing.assert_allclose(forecast["dead"], 3.5, atol=1e-5)
+    np.testing.assert_allclose(forecast["zero"], 0, atol=1e-5)
+    result = model.evaluate(frame)
+    assert np.isnan(result.per_channel.loc["dead", "rse"])
+    assert result.rse < 0.5
+    assert result.to_dict()["per_channel"]["dead"]["rse"] is None
+
+
+def test_missing_values(walk):
+    holes = walk.copy()
+    holes[50:53, 1] = np.nan
+    holes[-1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"holds NaN \(4 of 1200 values, first in row 50, channel 1\). Pass missing='interpolate'"):
+        small().fit(holes)
+    model = small(missing="interpolate").fit(holes)
+    filled = holes.copy()
+    filled[50:53, 1] = np.interp([50, 51, 52], [49, 53], walk[[49, 53], 1])
+    filled[-1, 0] = filled[-2, 0]
+    np.testing.assert_array_equal(model.predict(holes), small().fit(filled).predict(filled))
+    assert np.isnan(holes).sum() == 4  # the user's array is left alone
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (lambda x: np.where(x == x[7, 2], np.inf, x), {}, r"holds infinity \(1 of 1200 values, first in row 7, channel 2\)"),
+        (lambda x: np.full_like(x, np.nan), {"missing": "interpolate"}, "channel 0 is NaN throughout"),
+        (lambda x: x[:20], {}, "series: too short. A window and its horizon take 24 \\+ 6 rows"),
+        (lambda x: x[:0], {}, "series: too short"),
+        (lambda x: x[:, :0], {}, r"0 feature\(s\) \(shape=\(400, 0\)\) while a minimum of 1"),
+        (lambda x: x + 1j, {}, "Complex data not supported"),
+        (lambda x: np.full(x.shape, "a"), {}, "series must be numbers"),
+        (lambda x: pd.DataFrame(x).assign(name="wind"), {}, "all columns must be numbers, but 'name' is of type"),
+        (lambda x: [x, x[:, :2]], {}, "all series must have the same channels"),
+        (lambda x: [], {}, "series"),
+        (lambda x: x, {"horizon": 0}, "horizon must be a whole number >= 1, got 0"),
+        (lambda x: x, {"window": 2.5}, "window must be a whole number >= 1, got 2.5"),
+        (lambda x: x, {"stride": 0}, "stride must be"),
+        (lambda x: x, {"validation": 0}, "validation must be a number between 0 and 1"),
+        (lambda x: x, {"weights": "dott"}, "weights: unknown name 'dott'. Did you mean 'dot'"),
+        (lambda x: x, {"kernel": "gauss"}, "kernel: unknown name 'gauss'. Choose one of 'hat'"),
+        (lambda x: x, {"scaling": "z"}, "scaling must be 'channel' or 'none', got 'z'"),
+        (lambda x: x, {"missing": "drop"}, "missing must be 'error' or 'interpolate', got 'drop'"),
+        (lambda x: x, {"dtype": "half"}, "dtype must be 'float32' or 'float64', got 'half'"),
+        (lambda x: x, {"hidden": 750}, r"hidden must list one width per hidden layer, such as \(750,\)"),
+        (lambda x: x[:60], {"hidden": (750,)}, "hidden: 750 neurons need as many different pairs of samples, but only"),
+    ],
+)
+def test_bad_input_is_refused(walk, data, options, message):
+    model = small(**options)
+    with pytest.raises((ValueError, TypeError), match=message):
+        model.fit(data(walk))
+    assert not hasattr(model, "report_")
+
+
+@pytest.mark.parametrize("breaks", [0, -3, [0], [400], 1.5])
+def test_bad_breaks_are_refused(walk, breaks):
+    with pytest.raises(ValueError, match="breaks must be"):
+        small().fit(walk, breaks=breaks)
+
+
+def test_other_channels_at_predict_than_at_fit(fitted):
+    model, frame = fitted
+    with pytest.raises(ValueError, match="X has 2 features, but Forecaster is expecting 3 features"):
+        model.predict(frame[["a", "b"]])
+    with pytest.raises(ValueError, match="but 'c' came where 'a' was"):
+        model.predict(frame[["c", "b", "a"]])
+    with pytest.raises(ValueError, match="needs the last 24 rows"):
+        model.predict(frame.tail(23))
+    with pytest.raises(ValueError, match="too short to test on. .* 24 \\+ 6 rows without a gap, the longest stretch has 29"):
+        model.evaluate(frame.tail(29))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_windows", "evaluate", "score"])
+def test_before_fit(method, walk):
+    with pytest.raises(NotFittedError, match="This Forecaster instance is not fitted yet"):
+        getattr(small(), method)(walk)
+    with pytest.raises(NotFittedError):
+        small().summary()
+
+
+def test_clone_and_set_params_take_effect(walk):
+    model = small(temporal=TemporalGrid(max_support=20))
+    copy = clone(model).set_params(hidden=(10,), normalizer=MeanStd(0.3, 0.4))
+    assert copy.get_params()["temporal"] == TemporalGrid(max_support=20)
+    copy.fit(walk)
+    assert copy.network_.hidden == (10,) and model.hidden == (40,)
+
+
+def test_grid_search(walk):
+    search = GridSearchCV(small(), {"hidden": [(5,), (40,)], "weights": ["dot", "random"]}, cv=TimeSeriesSplit(2))
+    search.fit(walk)
+    assert search.best_params_["hidden"] == (40,)
+    assert search.best_score_ > 0.5
+
+
+def test_summary_tells_what_happened(fitted):
+    model, _ = fitted
+    text, data = str(model.summary()), model.summary().to_dict()
+    for word in ("hidden 1", "Morlet", "silent", "saturated", "delay", "support", "lambda", "output weights", "MiB"):
+        assert word in text
+    assert data["layers"][0]["neurons"] == 40 and data["layers"][0]["silent"] == 0
+    assert data["parameters"] == sum(p.numel() for p in model.network_.parameters())
+    assert [s["name"] for s in data["steps"]][:2] == ["initial batch", "layer 1: pairs"]
+    assert data["samples"] == model.report_.samples
+
+
+def test_baselines_know_the_truth_they_should(walk):
+    line = np.arange(100.0)[:, None] * np.array([1.0, -2.0])
+    result = Persistence(5, 3).evaluate(line)
+    assert result.per_channel["mae"].tolist() == [2.0, 4.0]
+    assert RidgeOnLags(5, 3).fit(line[:60]).evaluate(line[60:]).rse < 1e-2
+
+
+# --- scikit-learn's own checks -------------------------------------------------------------------------------------
+
+SERIES_NOT_SAMPLES = "rows are time steps of one series, not samples: predict returns `horizon` rows, not one per row"
+EXPECTED = {
+    "check_methods_sample_order_invariance": SERIES_NOT_SAMPLES,
+    "check_methods_subset_invariance": SERIES_NOT_SAMPLES,
+    "check_fit1d": "a 1-d array is welcome: it is a series of one channel",
+    "check_fit2d_predict1d": "a 1-d array is a series of one channel; the error speaks of channels, not of reshaping",
+}
+
+
+def expected_failures(estimator):
+    return EXPECTED
+
+
+@parametrize_with_checks(
+    [Forecaster(window=3, horizon=1, hidden=(2,), verbose=0, random_state=0)], expected_failed_checks=expected_failures
+)
+def test_sklearn_checks(estimator, check):
+    check(estimator)

@@ -1,0 +1,177 @@
+import literal
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from sswim.kernels import KERNELS, Hat
+from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations, Trace
+
+START, HORIZON = 10, 6
+
+
+def spikes_and_targets(generator, samples=40, neurons=7, outputs=3, rate=0.3):
+    steps = START + HORIZON
+    spikes = (torch.rand(samples, steps, neurons, generator=generator) < rate).double()
+    targets = 5 + torch.randn(samples, HORIZON, outputs, generator=generator, dtype=torch.float64)
+    return spikes, targets
+
+
+def accumulate(trace, spikes, targets, parts, dtype=torch.float64):
+    equations = NormalEquations(spikes.shape[2], targets.shape[2], HORIZON)
+    for part in parts:
+        equations.update(trace.features(spikes[part].permute(2, 1, 0).to(dtype)), *trace.targets(targets[part]))
+    return equations
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_equals_least_squares_on_the_stacked_design_matrix(kernel, generator):
+    k = KERNELS[kernel]
+    spikes, targets = spikes_and_targets(generator)
+    trace = Trace(k, 2.0, 3.0, START, HORIZON, tolerance=1e-13)
+    equations = accumulate(trace, spikes, targets, torch.arange(40).split(9))
+    A, y = literal.design(k, 2.0, 3.0, spikes, START, HORIZON), targets.reshape(-1, 3).numpy()
+    solution, _, rank, _ = np.linalg.lstsq(A, y, rcond=None)
+    assert rank == A.shape[1]
+    weights, bias = equations.solve(0.0)
+    np.testing.assert_allclose(bias, solution[0], rtol=1e-8)
+    np.testing.assert_allclose(weights, solution[1:], atol=1e-8)
+    residual = ((A @ solution - y) ** 2).sum(axis=0)
+    np.testing.assert_allclose(equations.squared_error(weights, bias), residual, rtol=1e-8)
+    least, by_cholesky = equations.least_residual()
+    assert by_cholesky
+    np.testing.assert_allclose(least, residual, rtol=1e-8)
+    Q = np.linalg.qr(A)[0]
+    np.testing.assert_allclose(least, (y**2).sum(axis=0) - ((Q.T @ y) ** 2).sum(axis=0), rtol=1e-8)
+
+
+def test_equals_sklearn_ridge(generator):
+    spikes, targets = spikes_and_targets(generator)
+    trace = Trace(Hat(), 2.0, 3.0, START, HORIZON, tolerance=1e-13)
+    equations = accumulate(trace, spikes, targets, [slice(None)])
+    A = literal.design(Hat(), 2.0, 3.0, spikes, START, HORIZON)[:, 1:]
+    ridge = Ridge(alpha=0.3 * len(spikes)).fit(A, targets.reshape(-1, 3).numpy())
+    weights, bias = equations.solve(0.3)
+    np.testing.assert_allclose(weights, ridge.coef_.T, rtol=1e-8)
+    np.testing.assert_allclose(bias, ridge.intercept_, rtol=1e-8)
+
+
+def test_a_known_answer_is_found(generator):
+    """Features and targets built from an SVD, so that the solution is known."""
+    U = torch.linalg.qr(torch.randn(60, 5, generator=generator, dtype=torch.float64))[0]
+    U = torch.linalg.qr(U - U.mean(dim=0))[0]  # orthonormal and mean-free
+    V = torch.linalg.qr(torch.randn(5, 5, generator=generator, dtype=torch.float64))[0]
+    s = torch.tensor([10.0, 3.0, 1.0, 0.1, 0.01], dtype=torch.float64)
+    A = U * s @ V.T + 7
+    c = torch.randn(5, 2, generator=generator, dtype=torch.float64)
+    y = U @ c + 3
+    equations = NormalEquations(5, 2)
+    equations.update(A.T[:, None, :].clone(), y.T[:, None, :])
+    weights, bias = equations.solve(0.01)
+    expected = V @ ((s / (s**2 + 60 * 0.01))[:, None] * c)
+    torch.testing.assert_close(weights, expected, atol=1e-9, rtol=1e-7)
+    torch.testing.assert_close(bias, 3 - 7 * expected.sum(dim=0), atol=1e-8, rtol=1e-7)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_batches_in_any_order_and_merging_equal_the_whole(order, generator):
+    spikes, targets = spikes_and_targets(generator)
+    trace = Trace(Hat(), 1.0, 4.0, START, HORIZON)
+    whole = accumulate(trace, spikes, targets, [slice(None)])
+    parts = list(torch.arange(40).split(7))[::order]
+    pieces = accumulate(trace, spikes, targets, parts)
+    merged = accumulate(trace, spikes, targets, parts[:2])
+    merged.merge(accumulate(trace, spikes, targets, parts[2:]))
+    merged.merge(NormalEquations(7, 3, HORIZON))
+    for other in (pieces, merged):
+        assert other.samples == 40
+        for name in ("gram", "cross", "energy", "feature_mean", "target_mean"):
+            torch.testing.assert_close(getattr(other, name), getattr(whole, name))
+
+
+def test_merge_refuses_other_shapes():
+    with pytest.raises(ValueError, match="merge: both must have the same number of features"):
+        NormalEquations(3, 1).merge(NormalEquations(4, 1))
+
+
+def test_large_means_lose_nothing_in_float32(generator):
+    spikes, targets = spikes_and_targets(generator, samples=200)
+    trace = Trace(Hat(), 2.0, 3.0, START, HORIZON)
+    parts = torch.arange(200).split(50)
+    plain, _ = accumulate(trace, spikes, targets, parts).solve(1e-3)
+    shifted, bias = accumulate(trace, spikes, targets + 1e4, parts, torch.float32).solve(1e-3)
+    torch.testing.assert_close(shifted, plain, atol=1e-4, rtol=1e-3)
+    assert bias.mean() == pytest.approx(1e4, rel=1e-2)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 6, 24])
+@pytest.mark.parametrize("support", [0.5, 3.0, 40.0])
+def test_basis_is_orthonormal_and_starts_with_the_constant(horizon, support):
+    basis = Trace(Hat(), 3.0, support, 30, horizon).basis
+    torch.testing.assert_close(basis.T @ basis, torch.eye(basis.shape[1], dtype=torch.float64))
+    torch.testing.assert_close(basis[:, 0], torch.full((horizon,), horizon**-0.5, dtype=torch.float64))
+
+
+def test_dependent_and_silent_neurons_use_the_fallback(generator):
+    spikes, targets = spikes_and_targets(generator)
+    trace = Trace(Hat(), 2.0, 3.0, START, HORIZON)
+    expected, _ = accumulate(trace, spikes, targets, [slice(None)]).least_residual()
+    silent = torch.cat([spikes, torch.zeros_like(spikes[:, :, :2])], dim=2)
+    residual, by_cholesky = accumulate(trace, silent, targets, [slice(None)]).least_residual()
+    assert by_cholesky
+    torch.testing.assert_close(residual, expected)
+    twins = torch.cat([spikes, spikes[:, :, :2]], dim=2)
+    residual, by_cholesky = accumulate(trace, twins, targets, [slice(None)], torch.float32).least_residual()
+    assert not by_cholesky
+    torch.testing.assert_close(residual, expected, rtol=1e-4, atol=0)
+
+
+def test_lambda_search_equals_a_loop_over_ridge(generator):
+    spikes, targets = spikes_and_targets(generator, samples=80)
+    targets[:, :, 0] += 0.5 * spikes[:, -HORIZON:, 0]
+    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON, tolerance=1e-13)
+    train = accumulate(trace, spikes[:50], targets[:50], [slice(None)])
+    held_out = accumulate(trace, spikes[50:], targets[50:], [slice(None)])
+    weights, bias, chosen = LambdaSearch(1e-4, 10, 9, extend=False).solve(train, held_out)
+    A = literal.design(Hat(), 0.0, 2.0, spikes, START, HORIZON)[:, 1:]
+    y, cut = targets.reshape(-1, 3).numpy(), 50 * HORIZON
+    grid = np.logspace(-4, 1, 9)
+    for i in range(3):
+        fits = [Ridge(alpha=50 * lam).fit(A[:cut], y[:cut, i]) for lam in grid]
+        errors = [((fit.predict(A[cut:]) - y[cut:, i]) ** 2).sum() for fit in fits]
+        best = int(np.argmin(errors))
+        assert float(chosen[i]) == pytest.approx(grid[best])
+        np.testing.assert_allclose(weights[:, i], fits[best].coef_, atol=1e-8)
+        np.testing.assert_allclose(float(bias[i]), fits[best].intercept_, rtol=1e-8)
+
+
+def test_lambda_grid_is_extended_only_at_its_ends(generator):
+    spikes, targets = spikes_and_targets(generator, samples=80)
+    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)
+    train = accumulate(trace, spikes[:50], targets[:50], [slice(None)])
+    held_out = accumulate(trace, spikes[50:], targets[50:], [slice(None)])
+    _, _, kept = LambdaSearch(extend=False).solve(train, held_out)
+    assert kept.max() == pytest.approx(0.5)  # pure noise wants more regularisation than the grid offers
+    weights, bias, extended = LambdaSearch().solve(train, held_out)
+    assert extended.max() > 0.5
+    error, less = held_out.squared_error(weights, bias), LambdaSearch(extend=False).solve(train, held_out)[:2]
+    assert (error <= held_out.squared_error(*less) + 1e-9).all()
+
+
+def test_fixed_lambda_does_not_search(generator):
+    spikes, targets = spikes_and_targets(generator)
+    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)
+    train = accumulate(trace, spikes, targets, [slice(None)])
+    weights, bias, chosen = FixedLambda(0.2).solve(train, train)
+    torch.testing.assert_close(weights, train.solve(0.2)[0])
+    assert chosen.tolist() == [0.2] * 3
+
+
+def test_every_named_variant_is_tested_here():
+    assert {k: type(v) for k, v in REGULARIZATION.items()} == {"search": LambdaSearch, "fixed": FixedLambda}
+
+
+@pytest.mark.parametrize("bad", [{"low": 0}, {"low": 1, "high": 0.1}, {"count": 0}])
+def test_lambda_search_refuses(bad):
+    with pytest.raises(ValueError, match="LambdaSearch"):
+        LambdaSearch(**bad)

@@ -1,0 +1,334 @@
+import numpy as np
+import pytest
+import torch
+
+from sswim import SpikingNetwork, sample
+from sswim.readout import FixedLambda, LambdaSearch, Trace
+from sswim.steps import (
+    DELAYS,
+    EMBEDDINGS,
+    NORMALIZERS,
+    SUPPORTS,
+    WEIGHTS,
+    FixedDelays,
+    FixedSupports,
+    GradientPairs,
+    MeanStd,
+    SupportSearch,
+    TemporalGrid,
+)
+from sswim.windows import Subset, TensorSamples, Windows, batches
+
+WINDOW, HORIZON = 20, 5
+
+
+def waves(samples=120, seed=0):
+    """Windows of two noisy waves and what follows them."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(samples + WINDOW + HORIZON)[:, None]
+    x = np.sin(2 * np.pi * t / np.array([9, 14])) + 0.1 * rng.standard_normal((len(t), 2))
+    return Windows([torch.from_numpy(x).float()], WINDOW, HORIZON)
+
+
+def network(hidden=(30,), **options):
+    return SpikingNetwork(**{"inputs": 2, "outputs": 2, "window": WINDOW, "horizon": HORIZON, "hidden": hidden} | options)
+
+
+def error(net, samples):
+    with torch.no_grad():
+        y = samples.targets(slice(None))
+        return float(((net(samples.inputs(slice(None))) - y) ** 2).mean() / y.var())
+
+
+@pytest.mark.parametrize("hidden", [(30,), (30, 20), (20, 20, 20)])
+@pytest.mark.parametrize("kernel", ["morlet", "alpha"])
+def test_a_sampled_network_forecasts(hidden, kernel):
+    net = network(hidden, kernel=kernel, output_kernel="hat" if kernel == "morlet" else "alpha")
+    report = sample(net, waves(), random_state=0)
+    shallow, deep = (0.25, 0.7) if kernel == "morlet" else (0.6, 0.9)  # alpha kernels smear these fast waves
+    assert error(net, waves(seed=1)) < (shallow if len(hidden) == 1 else deep)
+    assert len(report.layers) == len(hidden)
+    for layer, made in zip(net.layers, report.layers, strict=True):
+        assert made.silent == 0
+        assert made.pairs.shape == (layer.neurons, 2)
+        assert len({tuple(p) for p in made.pairs.tolist()}) == layer.neurons
+        assert made.pairs.max() < report.samples
+    assert all(torch.isfinite(p).all() for p in net.parameters())
+    assert (report.samples, report.validation_samples) == (97, 24)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_all_weights_and_normalizers_work_together(weights, normalizer):
+    net = network()
+    sample(net, waves(), weights=weights, normalizer=normalizer, random_state=0)
+    assert error(net, waves()) < 0.5
+
+
+@pytest.mark.parametrize("delays", DELAYS)
+@pytest.mark.parametrize("supports", SUPPORTS)
+def test_all_output_steps_work_together(delays, supports):
+    net = network()
+    sample(net, waves(), delays=delays, supports=supports, random_state=0)
+    assert error(net, waves()) < 0.9
+
+
+@pytest.mark.parametrize("metric", EMBEDDINGS)
+def test_every_metric_serves_inputs_targets_and_spikes(metric):
+    report = sample(
+        network((20, 10)), waves(), input_metric=metric, deeper_metric=metric, output_metric=metric, random_state=0
+    )
+    assert [(r.input_metric, r.output_metric) for r in report.layers] == [(metric, metric)] * 2
+
+
+def test_the_entropy_choice_is_the_least_of_the_table():
+    report = sample(network(), waves(), input_metric=["l2", "phase"], output_metric=("cosine", "low"), random_state=0)
+    layer = report.layers[0]
+    assert set(layer.entropies) == {(i, o) for i in ("l2", "phase") for o in ("cosine", "low")}
+    assert layer.entropies[layer.input_metric, layer.output_metric] == min(layer.entropies.values())
+
+
+def test_class_distance_draws_between_classes():
+    samples = waves()
+    x = samples.inputs(slice(None))
+    labels = torch.arange(len(x)) % 2
+    y = torch.where(torch.nn.functional.one_hot(labels, 2).bool(), 2.0, -2.0)[:, None, :].repeat(1, HORIZON, 1)
+    report = sample(network(), x, y, output_metric="class", delays="zero", random_state=0)
+    drawn = labels[report.layers[0].pairs]
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+
+
+def test_same_seed_same_network_whatever_the_memory():
+    nets = [network(), network(), network(), network()]
+    for net, seed, memory in zip(nets, [0, 0, 0, 1], ["1GB", "1GB", "1MB", "1GB"], strict=True):
+        sample(net, waves(), random_state=seed, memory=memory)
+    state = [net.state_dict() for net in nets]
+    assert all(torch.equal(state[0][k], state[1][k]) for k in state[0])
+    for k in state[0]:
+        torch.testing.assert_close(state[0][k], state[2][k], atol=1e-4, rtol=1e-3)
+    assert not torch.equal(state[0]["layers.0.weights"], state[3]["layers.0.weights"])
+
+
+def test_swapping_one_step_leaves_the_draws_of_others_alone():
+    pairs = [sample(network(), waves(), weights=w, random_state=0).layers[0].pairs for w in WEIGHTS]
+    assert torch.equal(pairs[0], pairs[1]) and torch.equal(pairs[0], pairs[2])
+
+
+def test_random_state_accepts_numpy_generators_and_none():
+    for state in (np.random.RandomState(0), np.random.default_rng(0), None):
+        sample(network(), waves(), random_state=state)
+
+
+def test_a_teacher_output_layer_is_recovered():
+    """Targets made by a network: fitted from its own hidden layer, the output layer gives them back."""
+    samples = waves(400)
+    teacher = network(hidden=(15,), dtype=torch.float64)
+    sample(teacher, samples, random_state=0)
+    with torch.no_grad():
+        readout = teacher.readout
+        readout.weights.normal_(generator=torch.Generator().manual_seed(1))
+        readout.biases.copy_(torch.tensor([1.0, -2.0]))
+        readout.supports.fill_(4.0)
+        readout.delays.fill_(3.0)
+        x = samples.inputs(slice(None))
+        y = teacher(x)
+    student = network(hidden=(15,), dtype=torch.float64)
+    sample(
+        student,
+        x,
+        y,
+        delays=FixedDelays(3.0),
+        supports=FixedSupports(4.0),
+        regularization=LambdaSearch(1e-12, 1e-6, 4, extend=False),
+        # The hidden layer must be the teacher's: same data for drawing, and targets that do not matter for the pairs.
+        pairs=GradientPairs(),
+        weights="random",
+        random_state=0,
+    )
+    with torch.no_grad():
+        for a, b in zip(student.layers.parameters(), teacher.layers.parameters(), strict=True):
+            a.copy_(b)
+    refit = _refit_output(student, x, y)
+    torch.testing.assert_close(refit[0], teacher.readout.weights.detach(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(refit[1], teacher.readout.biases.detach(), atol=1e-5, rtol=1e-4)
+
+
+def _refit_output(net, x, y):
+    from sswim.readout import NormalEquations
+
+    trace = Trace(net.readout.kernel, 3.0, 4.0, WINDOW, HORIZON, tolerance=1e-13)
+    equations = NormalEquations(net.hidden[-1], 2, HORIZON)
+    equations.update(trace.features(net.hidden_spikes(x)), *trace.targets(y))
+    weights, bias = equations.solve(1e-12)
+    return weights.T, bias
+
+
+def test_a_teacher_delay_is_found_where_spikes_are_sparse():
+    """A target that is one neuron's trace shifted by 7 steps: the correlation peaks at lag 7."""
+    g = torch.Generator().manual_seed(0)
+    spikes = (torch.rand(1, WINDOW + HORIZON, 300, generator=g) < 0.08).double()
+    trace = Trace(network().readout.kernel, 7.0, 1.5, WINDOW, HORIZON, tolerance=1e-13)
+    y = (trace.basis @ trace.features(spikes)[0]).T[:, :, None]
+    step = DELAYS["correlation"]
+    assert step.lags(step.correlate(spikes, y, WINDOW, WINDOW)).tolist() == [7.0]
+
+
+def test_a_teacher_support_is_found():
+    samples = waves(400)
+    net = network(hidden=(15,), dtype=torch.float64)
+    sample(net, samples, random_state=0)
+    x = samples.inputs(slice(None))
+    with torch.no_grad():
+        candidates = SupportSearch(count=6).candidates(HORIZON)
+        net.readout.supports.copy_(candidates[[2, 4]])
+        net.readout.delays.fill_(2.0)
+        y = net(x)
+    spikes, residuals = net.hidden_spikes(x), []
+    from sswim.readout import NormalEquations
+
+    for sigma in candidates.tolist():
+        trace = Trace(net.readout.kernel, 2.0, sigma, WINDOW, HORIZON, tolerance=1e-13)
+        equations = NormalEquations(15, 2, HORIZON)
+        equations.update(trace.features(spikes), *trace.targets(y))
+        residuals.append(equations.least_residual()[0])
+    assert torch.equal(SupportSearch().choose(candidates, torch.stack(residuals)), candidates[[2, 4]])
+
+
+def test_output_parameters_are_those_of_the_report():
+    net = network(output_kernel="alpha")
+    report = sample(net, waves(), random_state=0)
+    expected = (report.lags - net.readout.supports.detach()).clamp_min(0)  # alpha peaks one support after the delay
+    torch.testing.assert_close(net.readout.delays.detach(), expected.float())
+    distinct = torch.stack([report.lags, net.readout.supports.detach().double()]).unique(dim=1)
+    assert report.traces == distinct.shape[1]
+
+
+def test_the_output_layer_is_the_ridge_solution_on_all_training_windows():
+    net = network(hidden=(12,), dtype=torch.float64)
+    samples = waves(150)
+    report = sample(net, samples, regularization=FixedLambda(0.05), random_state=0, memory="1MB")
+    train = Subset(samples, torch.arange(report.samples))
+    import literal
+    from sklearn.linear_model import Ridge
+
+    spikes = net.hidden_spikes(train.inputs(slice(None))).permute(2, 1, 0)
+    y = train.targets(slice(None)).double().numpy()
+    for i in range(2):
+        tau, sigma = float(net.readout.delays[i].detach()), float(net.readout.supports[i].detach())
+        A = literal.design(net.readout.kernel, tau, sigma, spikes, WINDOW, HORIZON)[:, 1:]
+        ridge = Ridge(alpha=0.05 * report.samples).fit(A, y[:, :, i].reshape(-1))
+        np.testing.assert_allclose(net.readout.weights[i].detach(), ridge.coef_, atol=1e-6)
+        np.testing.assert_allclose(float(net.readout.biases[i].detach()), ridge.intercept_, atol=1e-6)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3])
+def test_short_horizons_work(horizon):
+    x = torch.randn(60, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(dim=1)
+    net = SpikingNetwork(1, 1, window=8, horizon=horizon, hidden=(20,))
+    sample(net, x, x[:, -horizon:], random_state=0)
+    assert torch.isfinite(net(x)).all()
+
+
+def test_channels_that_always_rest_somewhere_relax_the_minimum_norm_rule():
+    x = torch.randn(40, 10, 40, generator=torch.Generator().manual_seed(0))
+    for n in range(40):
+        x[n, :, n] = 1.0  # every sample has one flat channel
+    net = SpikingNetwork(40, 1, window=10, horizon=2, hidden=(15,))
+    report = sample(net, x, x[:, -2:, :1], random_state=0)
+    assert report.layers[0].every_channel is False
+    assert sample(network(), waves(), random_state=0).layers[0].every_channel is True
+
+
+def test_rank_deficient_data_gives_no_nan():
+    g = torch.Generator().manual_seed(0)
+    one = torch.randn(80, 12, 1, generator=g).cumsum(dim=1)
+    x = torch.cat([one, one, 2 * one, torch.zeros_like(one)], dim=2)
+    net = SpikingNetwork(4, 4, window=12, horizon=3, hidden=(25, 10))
+    sample(net, x, x[:, -3:], random_state=0)
+    assert all(torch.isfinite(p).all() for p in net.parameters())
+    assert torch.isfinite(net(x)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": "dots"}, "weights: unknown name 'dots'. Did you mean 'dot'\\? Valid names: 'dot', 'dist', 'random'"),
+        ({"normalizer": "MS"}, "normalizer: unknown name 'MS'. Valid names: 'mean-std', 'fluctuation'"),
+        ({"input_metric": "l3"}, "input_metric: unknown name 'l3'. Valid names: 'entropy', 'l2', 'cosine'"),
+        ({"deeper_metric": "class"}, "deeper_metric: unknown name 'class'"),
+        ({"input_metric": []}, "input_metric: needs at least one metric"),
+        ({"delays": "corr"}, "delays: unknown name 'corr'"),
+        ({"supports": 3}, "supports must be one of the names 'search', 'fixed', or an object with a method `choose`"),
+        ({"temporal": TemporalGrid}, "temporal must be one of the names 'grid'"),
+        ({"regularization": 0.1}, "regularization must be one of the names 'search', 'fixed'"),
+        ({"initial_batch": 1}, "initial_batch must be a whole number >= 2"),
+        ({"memory": "lots"}, 'memory must be a size such as "2GB"'),
+        ({"validation": 1.5}, "validation must be a number between 0 and 1"),
+        ({"random_state": "x"}, "random_state must be a whole number"),
+        ({"pairs": GradientPairs(minimum_norm=1e9)}, "hidden: 30 neurons need as many different pairs of samples, but only 0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        sample(network(), waves(), **options)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused(bad):
+    samples = waves()
+    x, y = samples.inputs(slice(None)).clone(), samples.targets(slice(None)).clone()
+    x[3, 4, 1] = bad
+    with pytest.raises(ValueError, match="X must be finite"):
+        sample(network(), x, y)
+    x[3, 4, 1], y[100, 0, 0] = 0, bad
+    with pytest.raises(ValueError, match="Y must be finite"):
+        sample(network(), x, y)
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"X must have the network's shape \(samples, 20, 2\)"):
+        sample(network(), torch.zeros(9, 20, 3), torch.zeros(9, 5, 2))
+    with pytest.raises(ValueError, match="X and Y must have shapes"):
+        sample(network(), torch.zeros(9, 20, 2), torch.zeros(8, 5, 2))
+    with pytest.raises(ValueError, match="at least two training samples"):
+        sample(network(), torch.zeros(2, 20, 2), torch.zeros(2, 5, 2))
+
+
+def test_a_step_of_the_users_own_works():
+    class Constant:
+        def directions(self, first, second, generator):
+            return torch.ones(first.shape[:2], dtype=torch.float64)
+
+    net = network()
+    sample(net, waves(), weights=Constant(), normalizer=MeanStd(0.4, 0.6), random_state=0)
+    w = net.layers[0].weights.detach()
+    torch.testing.assert_close(w[:, 0], w[:, 1])
+
+
+def test_windows_are_those_of_the_series_and_cross_no_break():
+    a, b, c = (torch.arange(n, dtype=torch.float32)[:, None] + 100 * k for k, n in enumerate((9, 4, 7)))
+    windows = Windows([a, b, c], window=3, horizon=2, stride=2)
+    seen = [torch.cat([windows.inputs(slice(i, i + 1)), windows.targets(slice(i, i + 1))], dim=1).flatten() for i in range(len(windows))]
+    assert [s.tolist() for s in seen] == [
+        [0, 1, 2, 3, 4],
+        [2, 3, 4, 5, 6],
+        [4, 5, 6, 7, 8],
+        [200, 201, 202, 203, 204],
+        [202, 203, 204, 205, 206],
+    ]
+    assert windows.covered(1).nonzero().flatten().tolist() == [0, 1, 2, 3, 4]
+    assert windows.covered(5).nonzero().flatten().tolist() == [*range(9), *range(13, 20)]
+
+
+def test_batches_cover_everything_once():
+    for count in (1, 7, 16, 100):
+        for size in (1, 3, 16, 1000):
+            for even in (True, False):
+                parts = batches(count, size, even=even)
+                assert [i for p in parts for i in range(p.start, p.stop)] == list(range(count))
+                assert max(p.stop - p.start for p in parts) <= size
+
+
+def test_tensor_samples_need_matching_shapes():
+    with pytest.raises(ValueError, match="with equally many samples"):
+        TensorSamples(torch.zeros(3, 2, 1), torch.zeros(4, 2, 1))
