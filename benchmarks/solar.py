@@ -92,7 +92,7 @@ def main() -> None:
                     "weights": weights,
                     "seed": seed,
                     "rse": float(np.sqrt((mse * unit**2).sum() / (spread * unit**2).sum())),
-                    "rse_scaled": score.rse_scaled,
+                    "rse_scaled": score.rse_scaled if protocol == "train" else score.rse,
                     "train_windows": model.report_.samples,
                     "test_windows": score.windows,
                     "fit_seconds": seconds,

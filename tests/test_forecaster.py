@@ -105,7 +105,9 @@ def test_clipping_keeps_a_runaway_channel_from_shouting_down_the_others(walk):
     run[-60:, 0] += 40
     clipped, open_ = small().fit(walk), small(clip=False).fit(walk)
     calm = clipped.predict(walk)
-    assert np.abs(clipped.predict(run)[:, 1:] - calm[:, 1:]).mean() < 0.5 * np.abs(open_.predict(run)[:, 1:] - calm[:, 1:]).mean()
+    assert (
+        np.abs(clipped.predict(run)[:, 1:] - calm[:, 1:]).mean() < 0.5 * np.abs(open_.predict(run)[:, 1:] - calm[:, 1:]).mean()
+    )
 
 
 def test_units_do_not_matter(walk):
@@ -178,7 +180,9 @@ def test_missing_values(walk):
     holes = walk.copy()
     holes[50:53, 1] = np.nan
     holes[-1, 0] = np.nan
-    with pytest.raises(ValueError, match=r"holds NaN \(4 of 1200 values, first in row 50, channel 1\). Pass missing='interpolate'"):
+    with pytest.raises(
+        ValueError, match=r"holds NaN \(4 of 1200 values, first in row 50, channel 1\). Pass missing='interpolate'"
+    ):
         small().fit(holes)
     model = small(missing="interpolate").fit(holes)
     filled = holes.copy()
@@ -191,7 +195,11 @@ def test_missing_values(walk):
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (lambda x: np.where(x == x[7, 2], np.inf, x), {}, r"holds infinity \(1 of 1200 values, first in row 7, channel 2\)"),
+        (
+            lambda x: np.where(x == x[7, 2], np.inf, x),
+            {},
+            r"holds infinity \(1 of 1200 values, first in row 7, channel 2\)",
+        ),
         (lambda x: np.full_like(x, np.nan), {"missing": "interpolate"}, "channel 0 is NaN throughout"),
         (lambda x: x[:20], {}, "series: too short. A window and its horizon take 24 \\+ 6 rows"),
         (lambda x: x[:0], {}, "series: too short"),

@@ -10,7 +10,14 @@ from sswim.simulate import fire, kernel_taps, refractory_taps, toeplitz
 
 def random_network(generator, **options):
     """A small network with random, irregular parameters that does spike."""
-    settings = {"inputs": 3, "outputs": 2, "window": 9, "horizon": 4, "hidden": (6, 5), "dtype": torch.float64} | options
+    settings = {
+        "inputs": 3,
+        "outputs": 2,
+        "window": 9,
+        "horizon": 4,
+        "hidden": (6, 5),
+        "dtype": torch.float64,
+    } | options
     network = SpikingNetwork(**settings)
 
     def uniform(low, high, p):

@@ -75,9 +75,7 @@ def test_all_output_steps_work_together(delays, supports):
 
 @pytest.mark.parametrize("metric", EMBEDDINGS)
 def test_every_metric_serves_inputs_targets_and_spikes(metric):
-    report = sample(
-        network((20, 10)), waves(), input_metric=metric, deeper_metric=metric, output_metric=metric, random_state=0
-    )
+    report = sample(network((20, 10)), waves(), input_metric=metric, deeper_metric=metric, output_metric=metric, random_state=0)
     assert [(r.input_metric, r.output_metric) for r in report.layers] == [(metric, metric)] * 2
 
 
@@ -252,7 +250,10 @@ def test_rank_deficient_data_gives_no_nan():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "dots"}, "weights: unknown name 'dots'. Did you mean 'dot'\\? Valid names: 'dot', 'dist', 'random'"),
+        (
+            {"weights": "dots"},
+            "weights: unknown name 'dots'. Did you mean 'dot'\\? Valid names: 'dot', 'dist', 'random'",
+        ),
         ({"normalizer": "MS"}, "normalizer: unknown name 'MS'. Valid names: 'mean-std', 'fluctuation'"),
         ({"input_metric": "l3"}, "input_metric: unknown name 'l3'. Valid names: 'entropy', 'l2', 'cosine'"),
         ({"deeper_metric": "class"}, "deeper_metric: unknown name 'class'"),
@@ -265,7 +266,10 @@ def test_rank_deficient_data_gives_no_nan():
         ({"memory": "lots"}, 'memory must be a size such as "2GB"'),
         ({"validation": 1.5}, "validation must be a number between 0 and 1"),
         ({"random_state": "x"}, "random_state must be a whole number"),
-        ({"pairs": GradientPairs(minimum_norm=1e9)}, "hidden: 30 neurons need as many different pairs of samples, but only 0"),
+        (
+            {"pairs": GradientPairs(minimum_norm=1e9)},
+            "hidden: 30 neurons need as many different pairs of samples, but only 0",
+        ),
     ],
 )
 def test_bad_arguments(options, message):
@@ -308,7 +312,10 @@ def test_a_step_of_the_users_own_works():
 def test_windows_are_those_of_the_series_and_cross_no_break():
     a, b, c = (torch.arange(n, dtype=torch.float32)[:, None] + 100 * k for k, n in enumerate((9, 4, 7)))
     windows = Windows([a, b, c], window=3, horizon=2, stride=2)
-    seen = [torch.cat([windows.inputs(slice(i, i + 1)), windows.targets(slice(i, i + 1))], dim=1).flatten() for i in range(len(windows))]
+    seen = [
+        torch.cat([windows.inputs(slice(i, i + 1)), windows.targets(slice(i, i + 1))], dim=1).flatten()
+        for i in range(len(windows))
+    ]
     assert [s.tolist() for s in seen] == [
         [0, 1, 2, 3, 4],
         [2, 3, 4, 5, 6],

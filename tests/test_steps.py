@@ -18,7 +18,6 @@ from sswim.steps import (
     EMBEDDINGS,
     METRICS,
     NORMALIZERS,
-    PAIRS,
     SUPPORTS,
     TEMPORAL,
     WEIGHTS,

@@ -32,14 +32,15 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     rule = ">= 0" if zero else "> 0"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number {rule}, got {value!r}.")
+    value = float(value)
     if not (value > 0 or (zero and value == 0)) or value == float("inf"):
         raise ValueError(f"{name} must be a finite number {rule}, got {value!r}.")
-    return float(value)
+    return value
 
 
 def check_fraction(name: str, value: Any) -> float:
     """Return `value` as a float strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise ValueError(f"{name} must be a number between 0 and 1 (both excluded), got {value!r}.")
     return float(value)
 
@@ -74,9 +75,7 @@ def resolve(argument: str, value: Any, choices: Mapping[str, Any], method: str) 
         raise ValueError(f"{argument}: unknown name {value!r}.{hint} Valid names: {names}.")
     if isinstance(value, type) or not callable(getattr(value, method, None)):
         names = ", ".join(map(repr, choices))
-        raise TypeError(
-            f"{argument} must be one of the names {names}, or an object with a method `{method}`, got {value!r}."
-        )
+        raise TypeError(f"{argument} must be one of the names {names}, or an object with a method `{method}`, got {value!r}.")
     return value
 
 

@@ -187,6 +187,7 @@ def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
     if index is not None and len(index) > 1 and pd.api.types.is_numeric_dtype(index):
         step = index[-1] - index[-2]
         if isinstance(step, (int, np.integer)):
-            return pd.RangeIndex(index[-1] + step, index[-1] + (steps + 1) * step, step)
+            first = int(index[-1] + step)
+            return pd.RangeIndex(first, first + steps * int(step), int(step))
         return pd.Index(index[-1] + step * np.arange(1, steps + 1))
     return pd.RangeIndex(1, steps + 1)

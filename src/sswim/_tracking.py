@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 __all__ = ["StepRecord", "Tracker", "peak_memory"]
 
@@ -52,7 +52,7 @@ class Tracker:
             transient=True,
             disable=not verbose or not (console.is_terminal or console.is_jupyter),
         )
-        self._task: int | None = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Tracker:
         self._progress.start()

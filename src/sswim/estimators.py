@@ -246,9 +246,7 @@ class Forecaster(BaseEstimator):
         size = batch_size(self.network_, parse_memory(self.memory))
         values = np.concatenate([self._forecast(x[part]) for part in batches(len(x), size)])
         results: list[Any] = [
-            pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns)
-            if series.labelled
-            else value
+            pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns) if series.labelled else value
             for value, (_, index, series) in zip(values, forecasts, strict=True)
         ]
         return values if stacked else results if several else results[0]

@@ -43,7 +43,7 @@ def _encode(name: str, value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return [_encode(name, v) for v in value]
-    if CLASSES.get(type(value).__name__) is type(value):
+    if dataclasses.is_dataclass(value) and CLASSES.get(type(value).__name__) is type(value):
         fields = {f.name: _encode(name, getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"class": type(value).__name__, "fields": fields}
     if name in KERNEL_ARGUMENTS:

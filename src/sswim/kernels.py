@@ -150,13 +150,11 @@ REFRACTORY_KERNELS: dict[str, Kernel] = {"exponential-cut": Refractory(), "expon
 
 
 def kernel_peak(kernel: Kernel) -> float:
-    """Return where `kernel` is largest, in multiples of the support (the paper's :math:`\\Delta^k` over sigma)."""
+    r"""Return where `kernel` is largest, in multiples of the support (the paper's :math:`\Delta^k` over sigma)."""
     return float(getattr(kernel, "peak", 0.0))
 
 
-def resolve_kernel(
-    kernel: str | Kernel, argument: str = "kernel", choices: dict[str, Kernel] = KERNELS
-) -> Kernel:
+def resolve_kernel(kernel: str | Kernel, argument: str = "kernel", choices: dict[str, Kernel] = KERNELS) -> Kernel:
     """Return the kernel that a name or a callable stands for.
 
     Examples

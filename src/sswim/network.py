@@ -134,6 +134,8 @@ class SpikingNetwork(nn.Module):
     torch.Size([5, 4, 2])
     """
 
+    layers: Sequence[SpikingLayer]
+
     def __init__(
         self,
         inputs: int,
@@ -166,7 +168,7 @@ class SpikingNetwork(nn.Module):
         refractory = resolve_kernel(refractory, "refractory", REFRACTORY_KERNELS)
         first = resolve_kernel(kernel)
         deeper = resolve_kernel(deeper_kernel, "deeper_kernel")
-        self.layers = nn.ModuleList(
+        self.layers = nn.ModuleList(  # type: ignore[assignment]
             SpikingLayer(senders, neurons, first if depth == 0 else deeper, refractory, dtype=dtype)
             for depth, (senders, neurons) in enumerate(zip(widths, widths[1:], strict=False))
         )
@@ -202,18 +204,13 @@ class SpikingNetwork(nn.Module):
     def _signals(self, x: Tensor) -> Tensor:
         """Check a batch (batch, window, inputs) and bring it to the layout (inputs, window, batch)."""
         if x.ndim != 3 or x.shape[1:] != (self.window, self.inputs):
-            raise ValueError(
-                f"x must have shape (batch, window={self.window}, inputs={self.inputs}), got {tuple(x.shape)}."
-            )
+            raise ValueError(f"x must have shape (batch, window={self.window}, inputs={self.inputs}), got {tuple(x.shape)}.")
         w = self.readout.weights
         return x.to(dtype=w.dtype, device=w.device).permute(2, 1, 0).contiguous()
 
     def hidden_filters(self, depth: int | None = None) -> list[Tensor]:
         """Return the convolution matrices of the first `depth` hidden layers: compute them once, simulate many batches."""
-        return [
-            layer.filters(self.window if l == 0 else self.steps, self.steps)
-            for l, layer in enumerate(self.layers[:depth])
-        ]
+        return [layer.filters(self.window if l == 0 else self.steps, self.steps) for l, layer in enumerate(self.layers[:depth])]
 
     @torch.no_grad()
     def hidden_spikes(self, x: Tensor, filters: Sequence[Tensor] | None = None) -> Tensor:

@@ -10,6 +10,7 @@ often far fewer than there are steps, and centring concerns its first row alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -42,9 +43,7 @@ class Trace:
         `Q`, float64; its first column is constant.
     """
 
-    def __init__(
-        self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 1e-7
-    ) -> None:
+    def __init__(self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 1e-7) -> None:
         steps = start + horizon
         tau, sigma = (torch.tensor([v], dtype=torch.float64) for v in (delay, support))
         K = toeplitz(kernel_taps(kernel, tau, sigma, steps), steps)[0, start:]  # (H, S)
@@ -144,9 +143,7 @@ class NormalEquations:
         if other.samples:
             self._add(other.gram, other.cross, other.energy, other._mean, other._target_mean, other.samples)
 
-    def _add(
-        self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int
-    ) -> None:
+    def _add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int) -> None:
         """Add sums that are centred at means of their own."""
         total = self.samples + samples
         shift, target_shift = mean - self._mean, target_mean - self._target_mean
@@ -233,9 +230,7 @@ class LambdaSearch:
         values, vectors = safe_eigh(train.gram)
         values = values.clamp_min(0)[:, None]
         target = vectors.T @ train.cross  # (N, C)
-        grid = torch.logspace(
-            *torch.tensor([self.low, self.high], dtype=torch.float64).log10().tolist(), self.count, dtype=torch.float64
-        ).tolist()
+        grid = torch.logspace(math.log10(self.low), math.log10(self.high), self.count, dtype=torch.float64).tolist()
 
         # Everything in the basis of eigenvectors, where solving is a division.
         gram_v, cross_v = vectors.T @ validation.gram @ vectors, vectors.T @ validation.cross
@@ -257,7 +252,7 @@ class LambdaSearch:
             if bool((best == len(grid) - 1).any()) and grid[-1] < 1e6:
                 grid.append(grid[-1] * ratio)
                 errors.append(error(grid[-1]))
-            elif bool((best == 0).any()) and grid[0] > 1e-12:
+            elif bool((best == 0).any()) and grid[0] > 1e-8:
                 grid.insert(0, grid[0] / ratio)
                 errors.insert(0, error(grid[0]))
             else:

@@ -28,7 +28,17 @@ class Summary:
         return self.data
 
     def __rich__(self) -> RenderableType:
-        layers = Table("layer", "kernel", "neurons", "rate", "silent", "saturated", "drawn by", title=self.title, box=box.SIMPLE_HEAD)
+        layers = Table(
+            "layer",
+            "kernel",
+            "neurons",
+            "rate",
+            "silent",
+            "saturated",
+            "drawn by",
+            title=self.title,
+            box=box.SIMPLE_HEAD,
+        )
         for number, layer in enumerate(self.data["layers"], start=1):
             layers.add_row(
                 f"hidden {number}",
@@ -55,8 +65,8 @@ class Summary:
 
         d = self.data
         note = (
-            f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per window; fitted on {d['samples']:,} windows, "
-            f"regularised on {d['validation_samples']:,}; {out['traces']} different (delay, support) pairs."
+            f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per window; fitted on {d['samples']:,} "
+            f"windows, regularised on {d['validation_samples']:,}; {out['traces']} different (delay, support) pairs."
         )
         return Group(layers, readout, steps, note)
 
@@ -106,8 +116,6 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Su
         "validation_samples": report.validation_samples,
         "batch_size": report.batch_size,
         "seconds": sum(step.seconds for step in report.steps),
-        "steps": [
-            {"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps
-        ],
+        "steps": [{"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps],
     }
     return Summary(title, data)

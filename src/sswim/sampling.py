@@ -145,7 +145,9 @@ def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
         ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
     ):
         if tuple(shape) != rule:
-            raise ValueError(f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)}).")
+            raise ValueError(
+                f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
+            )
     return samples
 
 
@@ -356,8 +358,10 @@ def sample(
 
 def _split(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[Samples, Samples]:
     """Return training and validation samples."""
-    if not isinstance(validation, (int, float)):
-        held_out = _as_samples(*validation, network) if isinstance(validation, tuple) else _as_samples(validation, None, network)
+    if isinstance(validation, tuple):
+        held_out = _as_samples(validation[0], validation[1], network)
+    elif not isinstance(validation, (int, float)):
+        held_out = _as_samples(validation, None, network)
     else:
         total = len(samples)
         kept = total - max(1, int(total * check_fraction("validation", validation)))
@@ -415,4 +419,4 @@ def _draw_pairs(
     entropies = {pair: pairs.entropy(distribution(pair, ok)) for pair in named}
     best = pairs.choose(entropies, neurons)
     drawn = pairs.draw(distribution(best, ok), neurons, generator)
-    return LayerReport(*best, entropies, drawn.cpu(), torch.empty(0), every_channel)
+    return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)

@@ -68,7 +68,7 @@ class Windows:
     Examples
     --------
     >>> windows = Windows([torch.arange(6.0)[:, None]], window=3, horizon=2)
-    >>> len(windows), windows.inputs(torch.tensor([1])).flatten().tolist(), windows.targets(torch.tensor([1])).flatten().tolist()
+    >>> len(windows), windows.inputs(slice(1, 2)).flatten().tolist(), windows.targets(slice(1, 2)).flatten().tolist()
     (2, [1.0, 2.0, 3.0], [4.0, 5.0])
     """
 

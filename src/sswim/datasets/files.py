@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 __all__ = ["read_series", "write_series"]
 
-FORMATS = (".csv", ".parquet", ".npz")
+
+class _Unfit(Exception):
+    """A file that can be read, but not used."""
 
 
 def _suffix(path: Path) -> str:
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"{path}: unknown format {path.suffix!r}. Use one of {', '.join(FORMATS)}.")
+    if path.suffix.lower() not in READERS:
+        raise ValueError(f"{path}: unknown format {path.suffix!r}. Use one of {', '.join(READERS)}.")
     return path.suffix.lower()
 
 
@@ -36,22 +40,22 @@ def read_series(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
     try:
-        frame = {".csv": _read_csv, ".parquet": pd.read_parquet, ".npz": _read_npz}[suffix](path)
-    except (OSError, EOFError, KeyError, zipfile.BadZipFile, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        frame = READERS[suffix](path)
+    except _Unfit as error:
+        raise ValueError(f"{path}: {error}") from None
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    if frame.empty:
+        raise ValueError(f"{path}: holds no rows or no columns.")
     text = [column for column in frame if not pd.api.types.is_numeric_dtype(frame[column])]
     if text:
         column = frame[text[0]]
-        bad = column[pd.to_numeric(column, errors="coerce").isna() & column.notna()]
-        where = f", first {bad.iloc[0]!r} in data row {frame.index.get_loc(bad.index[0]) + 1}" if len(bad) else ""
+        bad = np.flatnonzero(pd.to_numeric(column, errors="coerce").isna() & column.notna())
+        where = f", first {column.iloc[bad[0]]!r} in data row {bad[0] + 1}" if len(bad) else ""
         raise ValueError(
             f"{path}: all columns but the time must be numbers, but {text[0]!r} holds text{where}. "
             "Remove the column or mend the value."
         )
-    if frame.empty:
-        raise ValueError(f"{path}: holds no rows or no columns.")
     return frame
 
 
@@ -74,16 +78,23 @@ def _read_csv(path: Path) -> pd.DataFrame:
 def _read_npz(path: Path) -> pd.DataFrame:
     with np.load(path, allow_pickle=False) as data:
         if "x" not in data:
-            raise ValueError(f"must hold the array 'x' (time x channels), but holds {', '.join(data) or 'nothing'}.")
+            raise _Unfit(f"must hold the array 'x' (time x channels), but holds {', '.join(data) or 'nothing'}.")
         x = data["x"]
         if x.ndim not in (1, 2):
-            raise ValueError(f"the array 'x' must have the shape (time, channels), got {x.shape}.")
+            raise _Unfit(f"the array 'x' must have the shape (time, channels), got {x.shape}.")
         x = x[:, None] if x.ndim == 1 else x
         columns = list(map(str, data["columns"])) if "columns" in data else list(range(x.shape[1]))
         index = None
         if "start" in data and "step_minutes" in data:
             index = pd.date_range(str(data["start"]), periods=len(x), freq=f"{int(data['step_minutes'])}min")
         return pd.DataFrame(x, index=index, columns=columns)
+
+
+READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    ".csv": _read_csv,
+    ".parquet": pd.read_parquet,
+    ".npz": _read_npz,
+}
 
 
 def write_series(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -99,7 +110,7 @@ def write_series(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         elif suffix == ".parquet":
             frame.rename(columns=str).to_parquet(part)
         else:
-            extra = {}
+            extra: dict[str, Any] = {}
             if isinstance(frame.index, pd.DatetimeIndex) and len(frame) > 1:
                 step = (frame.index[1] - frame.index[0]).total_seconds() / 60
                 extra = {"start": str(frame.index[0]), "step_minutes": int(step)}

@@ -27,7 +27,10 @@ def load_wind_farm() -> pd.DataFrame:
     >>> wind.shape, str(wind.index[0]), wind.columns[0]
     ((105120, 8), '2014-01-01 00:00:00+00:00', 'power_R80711')
     """
-    with files("sswim.datasets").joinpath("wind_farm.npz").open("rb") as file, np.load(file, allow_pickle=False) as data:
+    with (
+        files("sswim.datasets").joinpath("wind_farm.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as data,
+    ):
         values = (data["x"].T * data["unit"]).astype(np.float32)
         index = pd.date_range(str(data["start"]), periods=len(values), freq=f"{int(data['step_minutes'])}min", tz="UTC")
         return pd.DataFrame(values, index=index, columns=list(map(str, data["columns"])))

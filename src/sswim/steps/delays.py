@@ -1,4 +1,4 @@
-"""Delays of the output layer: at which lag do hidden spikes best predict the targets?"""
+"""Delays of the output layer: the lag at which hidden spikes best predict the targets."""
 
 from __future__ import annotations
 

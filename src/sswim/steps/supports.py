@@ -32,8 +32,8 @@ class SupportSearch:
 
     Examples
     --------
-    >>> SupportSearch(count=4).candidates(8).tolist()
-    [1.0, 3.73..., 7.40..., 11.53...]
+    >>> [round(s, 2) for s in SupportSearch(count=4).candidates(8).tolist()]
+    [1.0, 3.57, 7.04, 11.22]
     """
 
     smallest: float = 1.0

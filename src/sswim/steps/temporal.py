@@ -47,14 +47,10 @@ class TemporalGrid:
             check_positive("TemporalGrid: max_delay", self.max_delay, zero=True)
         check_positive("TemporalGrid: min_support", self.min_support)
         if not check_positive("TemporalGrid: max_support", self.max_support) >= self.min_support:
-            raise ValueError(
-                f"TemporalGrid: max_support must be >= min_support, got {self.max_support} < {self.min_support}."
-            )
+            raise ValueError(f"TemporalGrid: max_support must be >= min_support, got {self.max_support} < {self.min_support}.")
         check_integer("TemporalGrid: cycle", self.cycle, 1)
 
-    def assign(
-        self, layer: int, layers: int, *, neurons: int, window: int, horizon: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def assign(self, layer: int, layers: int, *, neurons: int, window: int, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
         tau_max = self.max_delay if self.max_delay is not None else (horizon if horizon > window else window / 2)
         i = torch.arange(neurons, dtype=torch.float64)

@@ -1,0 +1,117 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from sswim import Forecaster, __version__
+from sswim.cli import app
+from sswim.datasets import read_series, write_series
+
+FIT = ["--window", "12", "--horizon", "3", "--hidden", "20", "--seed", "0"]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def frame():
+    x = np.random.default_rng(0).standard_normal((150, 2)).cumsum(axis=0)
+    return pd.DataFrame(x, index=pd.date_range("2024-03-01", periods=150, freq="h"), columns=["north", "south"])
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet", "npz"])
+def test_fit_forecast_evaluate(format_, frame, tmp_path):
+    data, model, out = tmp_path / f"d.{format_}", tmp_path / "m.sswim", tmp_path / f"f.{format_}"
+    write_series(frame, data)
+    pd.testing.assert_frame_equal(read_series(data), frame, check_freq=False, check_names=False, check_index_type=False)
+    assert "Saved" in run("fit", data, *FIT, "--out", model).output
+    run("forecast", model, data, "--out", out)
+    forecast = read_series(out)
+    expected = Forecaster.load(model).predict(frame)
+    np.testing.assert_allclose(forecast.to_numpy(), expected.to_numpy(), rtol=1e-6)
+    assert list(forecast.index) == list(expected.index)
+    assert list(forecast.columns) == ["north", "south"]
+    assert "RSE" in run("evaluate", model, data).output
+
+
+def test_json_answers(frame, tmp_path):
+    data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
+    write_series(frame, data)
+    fitted = json.loads(run("fit", data, *FIT, "--out", model, "--json").stdout)
+    assert fitted["layers"][0]["neurons"] == 20 and fitted["model"] == str(model)
+    forecast = json.loads(run("forecast", model, data, "--json").stdout)
+    assert forecast["index"][0] == "2024-03-07 06:00:00" and set(forecast["forecast"][0]) == {"north", "south"}
+    scores = json.loads(run("evaluate", model, data, "--json").stdout)
+    assert scores["rse"] == pytest.approx(Forecaster.load(model).evaluate(frame).rse)
+    assert "north" in run("forecast", model, data).output
+
+
+def test_demo_draws_and_scores(tmp_path):
+    picture = tmp_path / "demo.png"
+    result = json.loads(run("demo", "--out", picture, "--hidden", "60", "--hours", "1500", "--json").stdout)
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert set(result["scores"]) == {"persistence", "ridge on lags", "sswim"}
+    assert result["scores"]["sswim"]["rse"] < 1.2
+    table = run("demo", "--out", picture, "--hidden", "60", "--hours", "1500").output
+    assert "ridge on lags" in table and "test windows" in table
+
+
+def test_days_are_not_crossed(frame, tmp_path):
+    data, model = tmp_path / "d.npz", tmp_path / "m.sswim"
+    np.savez(data, x=frame.to_numpy())
+    fitted = json.loads(run("fit", data, *FIT, "--breaks", "30", "--out", model, "--json").stdout)
+    assert fitted["samples"] + fitted["validation_samples"] == 5 * 16
+    assert json.loads(run("evaluate", model, data, "--breaks", "30", "--json").stdout)["windows"] == 5 * 16
+
+
+def test_version():
+    assert run("--version").output.strip() == __version__
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("time,a,b\n2024-01-01,1,2\n2024-01-02,x,3\n", "'a' holds text, first 'x' in data row 2"),
+        ("a,b\n1,2\nfoo,3\n", "'a' holds text, first 'foo' in data row 2"),
+        ("", "not a readable csv file"),
+        ("a,b\n", "holds no rows"),
+        ("a,b\n1,2\n3,4\n", "too short"),
+        ("a,b\n" + "1,\n" * 40, "holds NaN .* Pass missing='interpolate'"),
+    ],
+)
+def test_bad_csv_files(content, message, tmp_path):
+    data = tmp_path / "d.csv"
+    data.write_text(content)
+    result = run("fit", data, *FIT, "--out", tmp_path / "m.sswim", code=2)
+    assert pd.Series([result.stderr.replace("\n", " ")]).str.contains(message).all(), result.stderr
+    assert not (tmp_path / "m.sswim").exists()
+
+
+def test_other_bad_input(frame, tmp_path):
+    data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
+    write_series(frame, data)
+    assert "no such file" in run("fit", tmp_path / "none.csv", "--out", model, code=2).stderr
+    assert "unknown format '.xls'" in run("fit", tmp_path / "d.xls", "--out", model, code=2).stderr
+    assert "does not exist" in run("fit", data, "--out", tmp_path / "no" / "m.sswim", code=2).stderr
+    assert "whole numbers" in run("fit", data, *FIT[:-3], "a,b", "--out", model, code=2).stderr
+    assert "horizon must be" in run("fit", data, "--horizon", "0", "--out", model, code=2).stderr
+    assert "not a model file" in run("forecast", data, data, code=2).stderr
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 not really")
+    assert "bad.npz" in run("fit", tmp_path / "bad.npz", "--out", model, code=2).stderr
+    np.savez(tmp_path / "y.npz", y=np.zeros(3))
+    assert "must hold the array 'x'" in run("fit", tmp_path / "y.npz", "--out", model, code=2).stderr
+    (tmp_path / "bad.parquet").write_bytes(b"nothing")
+    assert "not a readable parquet" in run("fit", tmp_path / "bad.parquet", "--out", model, code=2).stderr.replace("\n", " ")
+
+
+def test_plain_csv_without_times(tmp_path):
+    (tmp_path / "d.csv").write_text("a,b\n1,2\n3,4\n")
+    frame = read_series(tmp_path / "d.csv")
+    assert frame.to_numpy().tolist() == [[1, 2], [3, 4]] and list(frame.index) == [0, 1]
+    (tmp_path / "one.csv").write_text("a\n1\n3\n")
+    assert read_series(tmp_path / "one.csv").shape == (2, 1)

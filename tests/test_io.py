@@ -1,0 +1,115 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sswim import Forecaster
+from sswim.kernels import Morlet
+from sswim.readout import FixedLambda
+from sswim.steps import Band, MeanStd, SupportSearch, TemporalGrid
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.standard_normal((200, 2)).cumsum(axis=0), columns=["a", "b"])
+    settings = {
+        "kernel": Morlet(decay=1.0),
+        "temporal": TemporalGrid(max_support=20),
+        "input_metric": ("l2", Band(0.1, 0.4)),
+        "normalizer": MeanStd(0.4, 0.6),
+        "supports": SupportSearch(count=5),
+        "regularization": FixedLambda(0.1),
+    }
+    return Forecaster(12, 4, hidden=(20, 10), random_state=0, verbose=0, **settings).fit(x), x
+
+
+def test_saved_and_loaded_forecasts_are_bit_equal(model, tmp_path):
+    fitted, x = model
+    fitted.save(tmp_path / "m.sswim")
+    loaded = Forecaster.load(tmp_path / "m.sswim")
+    pd.testing.assert_frame_equal(loaded.predict(x), fitted.predict(x), check_exact=True)
+    np.testing.assert_array_equal(loaded.predict_windows(x), fitted.predict_windows(x))
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.summary().to_dict() == fitted.summary().to_dict()
+    assert str(loaded.summary()) == str(fitted.summary())
+    assert torch.equal(loaded.report_.layers[1].pairs, fitted.report_.layers[1].pairs)
+    assert list(loaded.feature_names_in_) == ["a", "b"]
+    assert [p.name for p in tmp_path.iterdir()] == ["m.sswim"]  # no leftovers
+    refit = loaded.fit(x)
+    np.testing.assert_array_equal(refit.predict_windows(x), fitted.predict_windows(x))
+
+
+def test_a_kernel_of_the_users_own_can_not_be_saved(tmp_path):
+    x = np.random.default_rng(0).standard_normal((200, 1)).cumsum(axis=0)
+    fitted = Forecaster(12, 4, hidden=(10,), kernel=lambda v: torch.exp(-(v**2)), verbose=0).fit(x)
+    with pytest.raises(TypeError, match="save: kernel is a callable of your own .* a model file holds no code"):
+        fitted.save(tmp_path / "m.sswim")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_of_the_users_own_is_left_out_with_a_warning(tmp_path):
+    class Mine:
+        def directions(self, first, second, generator):
+            return torch.ones(first.shape[:2], dtype=torch.float64)
+
+    x = np.random.default_rng(0).standard_normal((200, 2)).cumsum(axis=0)
+    fitted = Forecaster(12, 4, hidden=(10,), weights=Mine(), verbose=0).fit(x)
+    fitted.save(tmp_path / "m.sswim")
+    with pytest.warns(UserWarning, match="load: weights was an object of your own"):
+        loaded = Forecaster.load(tmp_path / "m.sswim")
+    np.testing.assert_array_equal(loaded.predict(x), fitted.predict(x))
+
+
+def test_saving_over_a_file_replaces_it_whole(model, tmp_path):
+    path = tmp_path / "m.sswim"
+    path.write_text("something else")
+    model[0].save(path)
+    Forecaster.load(path)
+    with pytest.raises(FileNotFoundError, match="save: the folder .*nowhere does not exist"):
+        model[0].save(tmp_path / "nowhere" / "m.sswim")
+
+
+def rewritten(path, change):
+    """Write the file again with a changed header."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        header = json.loads(file.metadata()["sswim"])
+        tensors = {k: file.get_tensor(k) for k in file.keys()}
+    change(header, tensors)
+    save_file(tensors, path, metadata={"sswim": json.dumps(header)})
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: p.write_bytes(p.read_bytes()[:1000]), "not a model file, or damaged"),
+        (lambda p: p.write_bytes(p.read_bytes()[:-100]), "not a model file, or damaged"),
+        (lambda p: p.write_bytes(b""), "not a model file, or damaged"),
+        (lambda p: p.write_bytes(b"PK\x03\x04 a zip file, perhaps a pickle"), "not a model file, or damaged"),
+        (lambda p: save_file({"w": torch.zeros(2)}, p), "a safetensors file, but not written by sswim"),
+        (lambda p: rewritten(p, lambda h, t: h.update(format_version=99)), "written in format 99 .* Upgrade sswim"),
+        (lambda p: rewritten(p, lambda h, t: h.update(kind="Classifier")), "holds a Classifier, not a Forecaster"),
+        (lambda p: rewritten(p, lambda h, t: t.pop("low")), "its parts do not fit together"),
+        (lambda p: rewritten(p, lambda h, t: h.update(channels=7)), "its parts do not fit together"),
+        (
+            lambda p: rewritten(p, lambda h, t: h["params"].update(kernel={"class": "os.system", "fields": {}})),
+            "its parts do not",
+        ),
+    ],
+)
+def test_damaged_and_foreign_files_are_refused(model, tmp_path, damage, message):
+    path = tmp_path / "m.sswim"
+    model[0].save(path)
+    damage(path)
+    with pytest.raises(ValueError, match=message):
+        Forecaster.load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        Forecaster.load(tmp_path / "none.sswim")

@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from sswim import Forecaster
+from sswim.plots import plot_errors, plot_forecast, plot_spikes
+
+
+@pytest.fixture(scope="module")
+def model(wind):
+    return Forecaster(24, 6, hidden=(30,), random_state=0, verbose=0).fit(wind)
+
+
+def test_forecast_plot_shows_window_truth_and_forecast(model, wind):
+    ax = plot_forecast(model, wind, "wind_R80711", at=100)
+    window, truth, forecast = (line.get_ydata() for line in ax.lines[:3])
+    np.testing.assert_allclose(window, wind["wind_R80711"].iloc[76:100])
+    np.testing.assert_allclose(truth, wind["wind_R80711"].iloc[100:106])
+    np.testing.assert_allclose(forecast, model.predict(wind.iloc[:100])["wind_R80711"], rtol=1e-5)
+    assert ax.get_ylabel() == "wind_R80711"
+
+
+def test_spike_plot_shows_every_spike(model, wind):
+    ax = plot_spikes(model, wind, at=100)
+    x = model._encode(__import__("torch").from_numpy(wind.iloc[76:100].to_numpy(dtype=float)))[None]
+    assert len(ax.collections[0].get_offsets()) == int(model.network_.simulate(x).spikes[0].sum())
+
+
+def test_error_plot_has_a_line_per_model(model, wind):
+    scores = model.evaluate(wind).per_step["rse"]
+    assert len(plot_errors({"a": scores, "b": scores}).lines) == 2
+
+
+def test_bad_places_are_named(model, wind):
+    with pytest.raises(ValueError, match="at must lie between window=24"):
+        plot_forecast(model, wind, at=3)
+    with pytest.raises(ValueError, match="no column 'nix'"):
+        plot_forecast(model, wind, "nix")
+    with pytest.raises(ValueError, match="channel must be between 0 and 7"):
+        plot_forecast(model, wind, 8)
