@@ -1,0 +1,73 @@
+"""On measured series. The small versions run by default, the slow ones with `make test-slow`."""
+
+import numpy as np
+import pytest
+
+from sswim import Forecaster
+from sswim._tracking import peak_memory
+from sswim.baselines import Persistence
+from sswim.datasets import read_series
+
+WINDOW, HORIZON = 168, 24
+
+
+def solar_split(folder):
+    series = read_series(folder / "aemo_solar_10min.npz")
+    total = len(series) - WINDOW - HORIZON + 1
+    n_train, n_test = int(total * 0.6), int(total * 0.2)
+    cut = total - n_test
+    return series.iloc[: cut + WINDOW + HORIZON - 1], series.iloc[cut:], 1 - n_train / cut
+
+
+def test_solar_small_beats_persistence(real_data):
+    train, test, validation = solar_split(real_data)
+    model = Forecaster(WINDOW, HORIZON, hidden=(150,), stride=48, validation=validation, random_state=0, verbose=0)
+    rse = model.fit(train).evaluate(test.iloc[:3000]).rse
+    assert rse < 0.9 * Persistence(WINDOW, HORIZON).evaluate(test.iloc[:3000]).rse
+
+
+def test_units_that_rest_most_of_the_time(real_data):
+    """288 channels, of which some rest in every window: the minimum-norm rule must not forbid every pair."""
+    series = read_series(real_data / "aemo_units_hourly.npz").iloc[:3000]
+    model = Forecaster(48, 12, hidden=(60,), stride=12, random_state=0, verbose=0).fit(series.iloc[:2400])
+    assert model.report_.layers[0].every_channel is False
+    assert np.isfinite(model.evaluate(series.iloc[2400:]).rse)
+
+
+def test_highway_days_are_not_crossed_and_dead_sensors_work(real_data):
+    with np.load(real_data / "la_highway_april_5min.npz") as data:
+        x, day = data["x"], int(data["steps_per_day"])
+    with pytest.warns(UserWarning, match="channels are constant"):
+        model = Forecaster(12, 6, hidden=(80,), stride=4, random_state=0, verbose=0).fit(x[: 18 * day], breaks=day)
+    result = model.evaluate(x[18 * day :], breaks=day)
+    assert result.windows == 5 * (day - 17)
+    assert result.rse < 1
+
+
+@pytest.mark.slow
+def test_paper_settings_reach_the_known_error_and_sampling_beats_chance(real_data):
+    """The paper's settings on solar, every 8th window, scaled over the whole series as in the reference tables."""
+    train, test, validation = solar_split(real_data)
+    whole = np.concatenate([train.to_numpy()[: len(train) - WINDOW - HORIZON + 1], test.to_numpy()])
+    low, high = whole.min(axis=0), whole.max(axis=0)
+    train, test = (train - low) / (high - low), (test - low) / (high - low)
+    rse = {}
+    for weights in ("dot", "random"):
+        scores = []
+        for seed in range(3):
+            model = Forecaster(
+                WINDOW, HORIZON, weights=weights, stride=8, validation=validation, scaling="none", random_state=seed, verbose=0
+            )
+            scores.append(model.fit(train).evaluate(test).rse)
+        rse[weights] = np.mean(scores)
+    assert rse["dot"] <= 0.629
+    assert rse["random"] <= 0.665
+
+
+@pytest.mark.slow
+def test_all_windows_fit_in_four_gibibytes(real_data):
+    train, test, validation = solar_split(real_data)
+    model = Forecaster(WINDOW, HORIZON, validation=validation, random_state=0, verbose=0).fit(train)
+    assert model.report_.samples == 34_014
+    assert (peak_memory() or 0) < 4 * 2**30
+    assert model.evaluate(test).rse < 0.629
