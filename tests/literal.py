@@ -8,6 +8,8 @@ def simulate_layer(layer, signals, steps):
     """Loop over neurons and steps exactly as definition def:ff_snn is written. `signals` is (senders, steps_in)."""
     W, b, tau, sigma = (p.detach().double().numpy() for p in (layer.weights, layer.biases, layer.delays, layer.supports))
     neurons, senders = W.shape
+    if layer.spiking:
+        c, varsigma = layer.costs.tolist(), layer.refractory_supports.tolist()
     value = lambda kernel, x: float(kernel(torch.tensor([x], dtype=torch.float64)))  # noqa: E731
     output = np.zeros((neurons, steps))
     for i in range(neurons):
@@ -22,7 +24,7 @@ def simulate_layer(layer, signals, steps):
                 output[i, t] = v
                 continue
             for f in fired:
-                v += float(layer.costs[i]) * value(layer.refractory, (t - f) / float(layer.refractory_supports[i]))
+                v += c[i] * value(layer.refractory, (t - f) / varsigma[i])
             if v >= 1:
                 fired.append(t)
                 output[i, t] = 1

@@ -23,7 +23,7 @@ def test_code_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
         if printed:
             assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split()
             values, expected = ([float(v.replace(",", "")) for v in NUMBER.findall(text)] for text in (shown, printed))
-            assert values == pytest.approx(expected, rel=0.05)
+            assert values == pytest.approx(expected, rel=0.02)
 
 
 def test_links_lead_somewhere():
