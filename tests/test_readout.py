@@ -5,7 +5,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from sswim.kernels import KERNELS, Hat
-from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations, Trace
+from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations
+from sswim.traces import Trace
 
 START, HORIZON = 10, 6
 
@@ -28,7 +29,7 @@ def accumulate(trace, spikes, targets, parts, dtype=torch.float64):
 def test_equals_least_squares_on_the_stacked_design_matrix(kernel, generator):
     k = KERNELS[kernel]
     spikes, targets = spikes_and_targets(generator)
-    trace = Trace(k, 2.0, 3.0, START, HORIZON, tolerance=1e-13)
+    trace = Trace(k, 2.0, 3.0, START, HORIZON)
     equations = accumulate(trace, spikes, targets, torch.arange(40).split(9))
     A, y = literal.design(k, 2.0, 3.0, spikes, START, HORIZON), targets.reshape(-1, 3).numpy()
     solution, _, rank, _ = np.linalg.lstsq(A, y, rcond=None)
@@ -47,7 +48,7 @@ def test_equals_least_squares_on_the_stacked_design_matrix(kernel, generator):
 
 def test_equals_sklearn_ridge(generator):
     spikes, targets = spikes_and_targets(generator)
-    trace = Trace(Hat(), 2.0, 3.0, START, HORIZON, tolerance=1e-13)
+    trace = Trace(Hat(), 2.0, 3.0, START, HORIZON)
     equations = accumulate(trace, spikes, targets, [slice(None)])
     A = literal.design(Hat(), 2.0, 3.0, spikes, START, HORIZON)[:, 1:]
     ridge = Ridge(alpha=0.3 * len(spikes)).fit(A, targets.reshape(-1, 3).numpy())
@@ -129,7 +130,7 @@ def test_dependent_and_silent_neurons_use_the_fallback(generator):
 def test_lambda_search_equals_a_loop_over_ridge(generator):
     spikes, targets = spikes_and_targets(generator, samples=80)
     targets[:, :, 0] += 0.5 * spikes[:, -HORIZON:, 0]
-    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON, tolerance=1e-13)
+    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)
     train = accumulate(trace, spikes[:50], targets[:50], [slice(None)])
     held_out = accumulate(trace, spikes[50:], targets[50:], [slice(None)])
     weights, bias, chosen = LambdaSearch(1e-4, 10, 9, extend=False).solve(train, held_out)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from sswim import SpikingNetwork, sample
-from sswim.readout import FixedLambda, LambdaSearch, Trace
+from sswim.readout import FixedLambda, LambdaSearch
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,
@@ -17,6 +17,7 @@ from sswim.steps import (
     SupportSearch,
     TemporalGrid,
 )
+from sswim.traces import Trace
 from sswim.windows import Subset, TensorSamples, Windows, batches
 
 WINDOW, HORIZON = 20, 5
@@ -154,7 +155,7 @@ def test_a_teacher_output_layer_is_recovered():
 def _refit_output(net, x, y):
     from sswim.readout import NormalEquations
 
-    trace = Trace(net.readout.kernel, 3.0, 4.0, WINDOW, HORIZON, tolerance=1e-13)
+    trace = Trace(net.readout.kernel, 3.0, 4.0, WINDOW, HORIZON)
     equations = NormalEquations(net.hidden[-1], 2, HORIZON)
     equations.update(trace.features(net.hidden_spikes(x)), *trace.targets(y))
     weights, bias = equations.solve(1e-12)
@@ -165,7 +166,7 @@ def test_a_teacher_delay_is_found_where_spikes_are_sparse():
     """A target that is one neuron's trace shifted by 7 steps: the correlation peaks at lag 7."""
     g = torch.Generator().manual_seed(0)
     spikes = (torch.rand(1, WINDOW + HORIZON, 300, generator=g) < 0.08).double()
-    trace = Trace(network().readout.kernel, 7.0, 1.5, WINDOW, HORIZON, tolerance=1e-13)
+    trace = Trace(network().readout.kernel, 7.0, 1.5, WINDOW, HORIZON)
     y = (trace.basis @ trace.features(spikes)[0]).T[:, :, None]
     step = DELAYS["correlation"]
     assert step.lags(step.correlate(spikes, y, WINDOW, WINDOW)).tolist() == [7.0]
@@ -185,7 +186,7 @@ def test_a_teacher_support_is_found():
     from sswim.readout import NormalEquations
 
     for sigma in candidates.tolist():
-        trace = Trace(net.readout.kernel, 2.0, sigma, WINDOW, HORIZON, tolerance=1e-13)
+        trace = Trace(net.readout.kernel, 2.0, sigma, WINDOW, HORIZON)
         equations = NormalEquations(15, 2, HORIZON)
         equations.update(trace.features(spikes), *trace.targets(y))
         residuals.append(equations.least_residual()[0])
@@ -204,7 +205,7 @@ def test_output_parameters_are_those_of_the_report():
 def test_the_output_layer_is_the_ridge_solution_on_all_training_windows():
     net = network(hidden=(12,), dtype=torch.float64)
     samples = waves(150)
-    report = sample(net, samples, regularization=FixedLambda(0.05), random_state=0, memory="1MB")
+    report = sample(net, samples, regularization=FixedLambda(0.05), assembly="exact", random_state=0, memory="1MB")
     train = Subset(samples, torch.arange(report.samples))
     import literal
     from sklearn.linear_model import Ridge

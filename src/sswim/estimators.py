@@ -19,8 +19,8 @@ from sswim._series import Series, as_series, continue_index
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
-from sswim.report import Summary, summarize
-from sswim.sampling import SamplingReport, batch_size, sample
+from sswim.report import SamplingReport, Summary, summarize
+from sswim.sampling import batch_size, sample
 from sswim.windows import Subset, Windows, batches
 
 __all__ = ["Forecaster"]
@@ -43,6 +43,8 @@ class Forecaster(BaseEstimator):
         ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any callable.
     temporal, input_metric, deeper_metric, output_metric, pairs, weights, normalizer, delays, supports, regularization
         The steps of the algorithm, by name or as objects; see `sswim.sample` and `sswim.steps`.
+    assembly : {"fast", "exact"} or Assembly
+        Whether the sums over all windows may be thinned out; see `sswim.traces.Assembly`.
     initial_batch : int
         Number of windows that everything but the output weights is computed from.
     validation : float
@@ -106,6 +108,7 @@ class Forecaster(BaseEstimator):
         delays: Any = "correlation",
         supports: Any = "search",
         regularization: Any = "search",
+        assembly: Any = "fast",
         initial_batch: int = 1000,
         validation: float = 0.2,
         stride: int = 1,
@@ -134,6 +137,7 @@ class Forecaster(BaseEstimator):
         self.delays = delays
         self.supports = supports
         self.regularization = regularization
+        self.assembly = assembly
         self.initial_batch = initial_batch
         self.validation = validation
         self.stride = stride
@@ -207,6 +211,7 @@ class Forecaster(BaseEstimator):
             delays=self.delays,
             supports=self.supports,
             regularization=self.regularization,
+            assembly=self.assembly,
             initial_batch=self.initial_batch,
             memory=self.memory,
             random_state=self.random_state,

@@ -15,10 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sswim import kernels, readout, steps
+from sswim import kernels, readout, steps, traces
 from sswim._tracking import StepRecord
 from sswim._version import __version__
-from sswim.sampling import LayerReport, SamplingReport
+from sswim.report import LayerReport, SamplingReport
 
 __all__ = ["load", "save"]
 
@@ -28,7 +28,7 @@ Model = TypeVar("Model")
 # The only classes that a file can name.
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for module in (kernels, readout, steps)
+    for module in (kernels, readout, steps, traces)
     for cls in vars(module).values()
     if isinstance(cls, type) and dataclasses.is_dataclass(cls)
 }

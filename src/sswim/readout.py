@@ -1,11 +1,6 @@
 r"""Weights of the output layer: regularised normal equations, accumulated in batches (appendix ``app:sswim_o_weights``).
 
-An output with delay ``tau`` and support ``sigma`` sees the hidden spikes `S` through one matrix: its traces on the horizon
-are ``K S`` with ``K[h, s] = k((T + h - s - tau) / sigma)``. Outputs with the same pair (tau, sigma) share all sums.
-
-Only inner products over the horizon enter the sums. So traces and targets are first written in an orthonormal basis `Q`
-of the range of `K`, whose first vector is constant: ``Q^T K S`` has as many rows as `K` has singular values that matter,
-often far fewer than there are steps, and centring concerns its first row alone.
+The features are the traces of `sswim.traces`. Outputs with the same trace share all sums.
 """
 
 from __future__ import annotations
@@ -18,50 +13,8 @@ from torch import Tensor
 
 from sswim._checks import check_integer, check_positive
 from sswim._linalg import gram, safe_eigh
-from sswim.kernels import Kernel
-from sswim.simulate import kernel_taps, toeplitz
 
-__all__ = ["REGULARIZATION", "LambdaSearch", "NormalEquations", "Trace"]
-
-
-class Trace:
-    r"""What outputs with one delay and one support see of the hidden spikes, in the basis described above.
-
-    Parameters
-    ----------
-    kernel : callable
-    delay, support : float
-        :math:`\tau` and :math:`\sigma`.
-    start, horizon : int
-        The output steps :math:`[T, T + H)`.
-    tolerance : float
-        Singular values of `K` below this part of the largest are dropped.
-
-    Attributes
-    ----------
-    basis : Tensor of shape (horizon, rank)
-        `Q`, float64; its first column is constant.
-    """
-
-    def __init__(self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 1e-7) -> None:
-        steps = start + horizon
-        tau, sigma = (torch.tensor([v], dtype=torch.float64) for v in (delay, support))
-        K = toeplitz(kernel_taps(kernel, tau, sigma, steps), steps)[0, start:]  # (H, S)
-        constant = torch.full((horizon, 1), horizon**-0.5, dtype=torch.float64)
-        U, s, _ = torch.linalg.svd(K - constant @ (constant.T @ K), full_matrices=False)
-        rank = min(int((s > tolerance * torch.linalg.matrix_norm(K, 2).clamp_min(1e-300)).sum()), horizon - 1)
-        self.basis = torch.cat([constant, U[:, :rank]], dim=1)  # (H, R)
-        self._matrix = self.basis.T @ K  # (R, S)
-
-    def features(self, spikes: Tensor) -> Tensor:
-        """Map spikes (neurons, steps, batch) to traces in the basis, (neurons, rank, batch)."""
-        return torch.matmul(self._matrix.to(spikes), spikes)
-
-    def targets(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Map targets (batch, horizon, outputs) to the basis, (outputs, rank, batch), and sum up the energy left outside."""
-        y = y.double()
-        inside = torch.einsum("hr,bhc->crb", self.basis.to(y.device), y)
-        return inside, (y.square().sum(dim=(0, 1)) - inside.square().sum(dim=(1, 2))).clamp_min(0)
+__all__ = ["REGULARIZATION", "FixedLambda", "LambdaSearch", "NormalEquations"]
 
 
 class NormalEquations:

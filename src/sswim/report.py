@@ -1,8 +1,8 @@
-"""What a fitted model has to tell about itself."""
+"""What sampling did, and what a fitted model has to tell about itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich import box
@@ -10,10 +10,77 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from torch import Tensor
 
+from sswim._tracking import StepRecord
 from sswim.network import SpikingNetwork
-from sswim.sampling import SamplingReport
 
-__all__ = ["Summary", "summarize"]
+__all__ = ["LayerReport", "SamplingReport", "Summary", "summarize"]
+
+
+@dataclass
+class LayerReport:
+    """How one hidden layer came about, and how it behaves on the initial batch.
+
+    Attributes
+    ----------
+    input_metric, output_metric : str
+        The distances that the pairs were drawn by.
+    entropies : dict
+        Entropy of the pair distribution for each candidate (input metric, output metric).
+    pairs : Tensor of shape (neurons, 2)
+        Numbers, within the training samples, of the two samples that made each neuron.
+    rates : Tensor of shape (neurons,)
+        Spikes per step.
+    every_channel : bool
+        Whether the minimum-norm rule was applied to every channel; if too few samples met it, to at least one.
+    """
+
+    input_metric: str
+    output_metric: str
+    entropies: dict[tuple[str, str], float]
+    pairs: Tensor
+    rates: Tensor
+    every_channel: bool
+
+    @property
+    def silent(self) -> int:
+        """Number of neurons that never fired."""
+        return int((self.rates == 0).sum())
+
+    @property
+    def saturated(self) -> int:
+        """Number of neurons that fired in more than half of all steps."""
+        return int((self.rates > 0.5).sum())
+
+
+@dataclass
+class SamplingReport:
+    """What `sample` did.
+
+    Attributes
+    ----------
+    layers : list of LayerReport
+    lags : Tensor of shape (outputs,)
+        Lag of the largest correlation, from which the output delays follow.
+    lambdas : Tensor of shape (outputs,)
+        Chosen regularisation.
+    traces : int
+        Number of different (delay, support) pairs among the outputs.
+    cholesky : bool
+        Whether the support search did without its fallback for dependent columns.
+    samples, validation_samples, batch_size : int
+    steps : list of StepRecord
+        Seconds and peak memory per step.
+    """
+
+    layers: list[LayerReport]
+    lags: Tensor
+    lambdas: Tensor
+    traces: int
+    cholesky: bool
+    samples: int
+    validation_samples: int
+    batch_size: int
+    steps: list[StepRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,11 @@ import torch
 from torch import Tensor
 
 from sswim._checks import check_fraction, check_integer, parse_memory, resolve
-from sswim._tracking import StepRecord, Tracker
+from sswim._tracking import Tracker
 from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
-from sswim.readout import REGULARIZATION, NormalEquations, Trace
+from sswim.readout import REGULARIZATION, NormalEquations
+from sswim.report import LayerReport, SamplingReport
 from sswim.simulate import filter_signals
 from sswim.steps import (
     DELAYS,
@@ -31,76 +31,10 @@ from sswim.steps import (
 )
 from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
+from sswim.traces import ASSEMBLIES, Trace
 from sswim.windows import Samples, Subset, TensorSamples, batches
 
-__all__ = ["LayerReport", "SamplingReport", "batch_size", "sample"]
-
-
-@dataclass
-class LayerReport:
-    """How one hidden layer came about, and how it behaves on the initial batch.
-
-    Attributes
-    ----------
-    input_metric, output_metric : str
-        The distances that the pairs were drawn by.
-    entropies : dict
-        Entropy of the pair distribution for each candidate (input metric, output metric).
-    pairs : Tensor of shape (neurons, 2)
-        Numbers, within the training samples, of the two samples that made each neuron.
-    rates : Tensor of shape (neurons,)
-        Spikes per step.
-    every_channel : bool
-        Whether the minimum-norm rule was applied to every channel; if too few samples met it, to at least one.
-    """
-
-    input_metric: str
-    output_metric: str
-    entropies: dict[tuple[str, str], float]
-    pairs: Tensor
-    rates: Tensor
-    every_channel: bool
-
-    @property
-    def silent(self) -> int:
-        """Number of neurons that never fired."""
-        return int((self.rates == 0).sum())
-
-    @property
-    def saturated(self) -> int:
-        """Number of neurons that fired in more than half of all steps."""
-        return int((self.rates > 0.5).sum())
-
-
-@dataclass
-class SamplingReport:
-    """What `sample` did.
-
-    Attributes
-    ----------
-    layers : list of LayerReport
-    lags : Tensor of shape (outputs,)
-        Lag of the largest correlation, from which the output delays follow.
-    lambdas : Tensor of shape (outputs,)
-        Chosen regularisation.
-    traces : int
-        Number of different (delay, support) pairs among the outputs.
-    cholesky : bool
-        Whether the support search did without its fallback for dependent columns.
-    samples, validation_samples, batch_size : int
-    steps : list of StepRecord
-        Seconds and peak memory per step.
-    """
-
-    layers: list[LayerReport]
-    lags: Tensor
-    lambdas: Tensor
-    traces: int
-    cholesky: bool
-    samples: int
-    validation_samples: int
-    batch_size: int
-    steps: list[StepRecord] = field(default_factory=list)
+__all__ = ["batch_size", "sample"]
 
 
 class _Randomness:
@@ -177,6 +111,7 @@ def sample(
     delays: Any = "correlation",
     supports: Any = "search",
     regularization: Any = "search",
+    assembly: Any = "fast",
     initial_batch: int = 1000,
     memory: str | int = "1GB",
     random_state: Any = None,
@@ -200,6 +135,8 @@ def sample(
         ``"entropy"`` stands for all that are known by name.
     deeper_metric : str, object, or sequence of these
         Distances between the spike trains that reach the second and further hidden layers, each lifted by `VanRossum`.
+    assembly : {"fast", "exact"} or Assembly
+        How far the sums over all samples are thinned out; see `sswim.traces.Assembly`.
     initial_batch : int
         :math:`\tilde M`, the number of samples that everything but the output weights is computed from.
     memory : str or int
@@ -231,6 +168,7 @@ def sample(
     delays = resolve("delays", delays, DELAYS, "correlate")
     supports = resolve("supports", supports, SUPPORTS, "choose")
     regularization = resolve("regularization", regularization, REGULARIZATION, "solve")
+    assembly = resolve("assembly", assembly, ASSEMBLIES, "representatives")
     check_integer("initial_batch", initial_batch, 2)
     budget = parse_memory(memory)
     random = _Randomness(random_state)
@@ -244,7 +182,7 @@ def sample(
     with Tracker(verbose) as tracker:
         with tracker.step("initial batch"):  # X_I, Y_I
             count = min(initial_batch, len(train))
-            chosen = torch.randperm(len(train), generator=random("batch"))[:count].sort().values
+            chosen = torch.randperm(len(train), generator=random("batch"))[:count]
             signals = train.inputs(chosen).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
             targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
             _require_finite(signals, targets)
@@ -293,7 +231,7 @@ def sample(
 
         with tracker.step("output delays"):
             correlation: Tensor | float = 0.0
-            for part in tracker.count(batches(count, size)):
+            for part in tracker.count(batches(min(count, getattr(delays, "samples", None) or count), size)):
                 correlation = correlation + delays.correlate(
                     signals[:, :, part].to(dtype), targets[part], network.start, network.window
                 )
@@ -304,24 +242,40 @@ def sample(
         def trace(lag: float, support: float) -> Trace:
             # The kernel, not its onset, has to stand at the lag.
             delay = max(lag - kernel_peak(kernel) * support, 0.0)
-            return Trace(kernel, delay, support, network.start, network.horizon)
+            return Trace(kernel, delay, support, network.start, network.horizon, assembly.tolerance)
+
+        def residuals(seen: Sequence[Trace]) -> Tensor:
+            table, plain = _least_residuals(network, spikes, targets, seen, size, tracker)
+            by_cholesky.append(plain)
+            return table
 
         with tracker.step("output supports"):
-            candidates = supports.candidates(network.horizon)
-            lag = supports.shared_lag(lags)
-            tried = [(trace(lag, sigma_c), _equations(network, network.outputs)) for sigma_c in candidates.tolist()]
-            for part in tracker.count(batches(count, size)):
-                A, y = signals[:, :, part].to(dtype), targets[part]
-                for seen, equations in tried:
-                    equations.update(seen.features(A), *seen.targets(y))
-            residuals, by_cholesky = zip(*(equations.least_residual() for _, equations in tried), strict=True)
-            chosen_supports = supports.choose(candidates, torch.stack(residuals)).to(lags)
-            del signals, spikes, tried, A
+            candidates, lag = supports.candidates(network.horizon), supports.shared_lag(lags)
+            by_cholesky: list[bool] = []
+            table = torch.full((len(candidates), network.outputs), torch.inf, dtype=torch.float64, device=device)
+            wanted = torch.arange(0, len(candidates) if len(candidates) > 1 else 0, assembly.skip)
+            while len(wanted):
+                table[wanted] = residuals([trace(lag, float(sigma_c)) for sigma_c in candidates[wanted]])
+                best = table.argmin(dim=0).unique().cpu()
+                near = (best[:, None] + torch.arange(1 - assembly.skip, assembly.skip)).unique()
+                near = near[(near >= 0) & (near < len(candidates))]
+                wanted = near[table[near, 0].cpu().isinf()]
+            chosen_supports = supports.choose(candidates, table).to(lags)
+
+        with tracker.step("output traces"):
+            distinct = assembly.representatives(lags, chosen_supports)
+            traces = [trace(lag, support) for lag, support in distinct.tolist()]
+            own = (torch.stack([lags, chosen_supports], dim=1)[:, None] == distinct).all(dim=2)  # (C, traces)
+            # Each output keeps its own pair if that is there, and takes the one of least residual otherwise.
+            group = own.int().argmax(dim=1)
+            if not bool(own.any(dim=1).all()):
+                group = residuals(traces).argmin(dim=0)
+            lags, chosen_supports = distinct[group].T
+            used = group.unique().tolist()
+            traces, members = [traces[g] for g in used], [(group == g).nonzero()[:, 0] for g in used]
+            signals = spikes = torch.empty(0)  # the initial batch has done its part
 
         with tracker.step("output weights"):
-            distinct, group = torch.stack([lags, chosen_supports], dim=1).unique(dim=0, return_inverse=True)
-            members = [(group == g).nonzero()[:, 0] for g in range(len(distinct))]
-            traces = [trace(lag, support) for lag, support in distinct.tolist()]
             filters_all = network.hidden_filters()
             on_train, on_held_out = ([_equations(network, len(m)) for m in members] for _ in range(2))
             work = [(train, on_train, part) for part in batches(len(train), size)]
@@ -372,6 +326,19 @@ def _split(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[
     return samples, held_out
 
 
+def _least_residuals(
+    network: SpikingNetwork, spikes: Tensor, targets: Tensor, traces: Sequence[Trace], size: int, tracker: Tracker
+) -> tuple[Tensor, bool]:
+    """Return the least residuals (traces, outputs) if all outputs saw the same trace, and whether all by Cholesky."""
+    tried = [_equations(network, network.outputs) for _ in traces]
+    for part in tracker.count(batches(spikes.shape[2], size)):
+        A, y = spikes[:, :, part].to(network.readout.weights.dtype), targets[part]
+        for trace, equations in zip(traces, tried, strict=True):
+            equations.update(trace.features(A), *trace.targets(y))
+    found = [equations.least_residual() for equations in tried]
+    return torch.stack([residual for residual, _ in found]), all(plain for _, plain in found)
+
+
 def _require_finite(x: Tensor, y: Tensor) -> None:
     for name, values in (("X", x), ("Y", y)):
         if not bool(torch.isfinite(values).all()):
@@ -400,23 +367,29 @@ def _draw_pairs(
 ) -> LayerReport:
     """Choose the metrics by entropy and draw one pair per neuron, from signals (senders, steps, samples)."""
     x = signals.permute(2, 1, 0)  # (M, I, D)
-    # Distances are kept as float32 triangles: there may be a dozen of them.
-    inputs = {name: lower_triangle(m.pairwise(x)).float() for name, m in input_metrics.items()}
-    outputs = {name: lower_triangle(m.pairwise(targets)).float() for name, m in output_metrics.items()}
     norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
+    named = [(i, o) for i in input_metrics for o in output_metrics]
 
-    def distribution(pair: tuple[str, str], ok: Tensor) -> Tensor:
-        return pairs.log_probabilities(inputs[pair[0]], outputs[pair[1]], ok)
+    def distributions(names: list[tuple[str, str]], rows: Tensor, ok: Tensor) -> dict[tuple[str, str], Tensor]:
+        d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
+        d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
+        return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
 
     # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
     # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
-    every_channel = first
-    ok = pairs.admissible(norms, every_channel=every_channel)
-    named = [(i, o) for i in inputs for o in outputs]
-    if every_channel and max(int((distribution(pair, ok) > -math.inf).sum()) for pair in named) < neurons:
-        every_channel = False
-        ok = pairs.admissible(norms, every_channel=False)
-    entropies = {pair: pairs.entropy(distribution(pair, ok)) for pair in named}
-    best = pairs.choose(entropies, neurons)
-    drawn = pairs.draw(distribution(best, ok), neurons, generator)
+    everything = torch.arange(len(x))
+    for every_channel in (True, False) if first else (False,):
+        ok = pairs.admissible(norms, every_channel=every_channel)
+        good = int(ok.sum())
+        if good * (good - 1) // 2 < neurons and every_channel:
+            continue
+        rows = ok.nonzero()[:, 0].cpu()[: getattr(pairs, "entropy_samples", None)] if len(named) > 1 else everything[:0]
+        entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, rows, ok).items()} if len(rows) else {}
+        share = len(rows) * (len(rows) - 1) / max(good * (good - 1), 1)
+        best = pairs.choose(entropies, neurons, share) if entropies and share else named[0]
+        log_p = distributions([best], everything, ok)[best]
+        entropies[best] = entropies.get(best, pairs.entropy(log_p))
+        if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
+            break
+    drawn = pairs.draw(log_p, neurons, generator)
     return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)

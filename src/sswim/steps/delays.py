@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sswim._checks import check_positive
+from sswim._checks import check_integer, check_positive
 
 __all__ = ["DELAYS", "CorrelationDelays", "FixedDelays"]
 
@@ -22,11 +22,23 @@ class CorrelationDelays:
 
     with :math:`\tilde y` the target minus its mean over the horizon, and 0 outside of it.
 
+    Parameters
+    ----------
+    samples : int, optional
+        Number of samples of the initial batch to aggregate over; all if None. Each contributes every neuron, so that few
+        hundred already give a robust maximum.
+
     Notes
     -----
     Deviation from the paper: it writes :math:`\tilde y(\tau - s)`, which no kernel that looks back could realise; a spike at
     `s` explains the target at :math:`s + \tau`.
     """
+
+    samples: int | None = 250
+
+    def __post_init__(self) -> None:
+        if self.samples is not None:
+            check_integer("CorrelationDelays: samples", self.samples, 1)
 
     def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int) -> Tensor:
         """Return the sum of absolute correlations over a batch; batches add up.

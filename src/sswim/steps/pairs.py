@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sswim._checks import check_positive
+from sswim._checks import check_integer, check_positive
 
 __all__ = ["PAIRS", "GradientPairs", "lower_triangle"]
 
@@ -35,17 +35,22 @@ class GradientPairs:
     minimum_entropy : float, optional
         Among several candidate distances those with a smaller entropy are passed over. Unless told, the logarithm of the
         number of neurons: a distribution must spread over as many pairs as are drawn from it.
+    entropy_samples : int, optional
+        Number of samples on which candidate distances are compared (the paper's :math:`X_s`); all if None.
     """
 
     epsilon: float = 1e-6
     minimum_norm: float = 1e-6
     minimum_entropy: float | None = None
+    entropy_samples: int | None = 300
 
     def __post_init__(self) -> None:
         check_positive("GradientPairs: epsilon", self.epsilon)
         check_positive("GradientPairs: minimum_norm", self.minimum_norm, zero=True)
         if self.minimum_entropy is not None:
             check_positive("GradientPairs: minimum_entropy", self.minimum_entropy, zero=True)
+        if self.entropy_samples is not None:
+            check_integer("GradientPairs: entropy_samples", self.entropy_samples, 2)
 
     def admissible(self, norms: Tensor, *, every_channel: bool = True) -> Tensor:
         """Tell which samples may be drawn, from the (samples, channels) norms of their mean-free channels.
@@ -90,9 +95,13 @@ class GradientPairs:
             return -math.inf
         return float(-(log_p[reachable].exp() * log_p[reachable]).sum())
 
-    def choose(self, entropies: dict[tuple[str, str], float], neurons: int) -> tuple[str, str]:
-        """Return the candidate of least entropy that is above the minimum, or the one of most entropy if none is."""
+    def choose(self, entropies: dict[tuple[str, str], float], neurons: int, share: float = 1.0) -> tuple[str, str]:
+        """Return the candidate of least entropy that is above the minimum, or the one of most entropy if none is.
+
+        `share` tells which part of all pairs the entropies were computed on.
+        """
         least = math.log(neurons) if self.minimum_entropy is None else self.minimum_entropy
+        least += math.log(share)
         enough = {pair: h for pair, h in entropies.items() if h >= least}
         return min(enough, key=lambda pair: enough[pair]) if enough else max(entropies, key=lambda pair: entropies[pair])
 
