@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow lint peers clean
 
 demo: .venv/ready
 	$(BIN)/sswim demo --out demo.png
@@ -23,5 +23,16 @@ lint: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+# Other libraries to be measured beside ours (`.venv-peers/bin/sswim bench simulation`), in an environment of their own.
+peers: .venv-peers/ready
+
+.venv-peers/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . \
+		spikingjelly snntorch norse h5py ninja
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
+		lava-dl==0.6.0 lava-nc==0.10.0
+	touch $@
+
 clean:
-	rm -rf .venv build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png
+	rm -rf .venv .venv-peers build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png

@@ -65,22 +65,31 @@ def test_refractory_kernel_may_be_any(generator):
 
 
 def test_one_trajectory_by_hand():
-    """Input 1 at step 0 through Hat(delay 1, support 2): potential 0.6, 1.2, 0.6, 0; a spike at 1 costs 1 e^{-1/2} at 2."""
+    """Input 1 at step 0 through Hat(delay 1, support 2) with weight 2.2: potential 1.1, 2.2, 1.1, 0.
+
+    The spike at 0 costs e^{-1/2} at 1 and e^{-1} at 2, that at 1 costs e^{-1/2} at 2: 1.1, 1.59, 0.13, -0.37.
+    """
     network = SpikingNetwork(1, 1, window=1, horizon=4, start=0, hidden=(1,), kernel="hat", dtype=torch.float64)
     layer = network.layers[0]
     with torch.no_grad():
-        layer.weights.fill_(1.2)
+        layer.weights.fill_(2.2)
         layer.delays.fill_(1)
         layer.supports.fill_(2)
         layer.costs.fill_(-1)
         layer.refractory_supports.fill_(2)
     filters = layer.filters(1, 4)
     v = layer.potentials(torch.ones(1, 1, 1, dtype=torch.float64), filters)
-    torch.testing.assert_close(v.flatten(), torch.tensor([0.6, 1.2, 0.6, 0.0], dtype=torch.float64))
-    spikes = layer.fire(v)
-    assert spikes.flatten().tolist() == [0, 1, 0, 0]
-    expected = torch.tensor([0.6, 1.2, 0.6 - np.exp(-0.5), -np.exp(-1.0)], dtype=torch.float64)
-    torch.testing.assert_close(v.flatten(), expected)
+    torch.testing.assert_close(v.flatten(), torch.tensor([1.1, 2.2, 1.1, 0.0], dtype=torch.float64))
+    assert layer.fire(v).flatten().tolist() == [1, 1, 0, 0]
+
+
+def test_a_predictor_is_the_network(generator):
+    for spiking_output in (False, True):
+        network = random_network(generator, spiking_output=spiking_output)
+        predict = network.predictor()
+        for batch in (4, 1, 7):
+            x = torch.rand(batch, 9, 3, generator=generator, dtype=torch.float64)
+            torch.testing.assert_close(predict(x), network(x))
 
 
 def test_threshold_is_reached_at_exactly_one():

@@ -6,7 +6,8 @@ from sklearn.linear_model import Ridge
 
 from sswim.kernels import KERNELS, Hat
 from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations
-from sswim.traces import Trace
+from sswim.simulate import Workspace
+from sswim.traces import ASSEMBLIES, Assembly, Trace
 
 START, HORIZON = 10, 6
 
@@ -125,6 +126,43 @@ def test_dependent_and_silent_neurons_use_the_fallback(generator):
     residual, by_cholesky = accumulate(trace, twins, targets, [slice(None)], torch.float32).least_residual()
     assert not by_cholesky
     torch.testing.assert_close(residual, expected, rtol=1e-4, atol=0)
+
+
+def test_dropped_singular_values_are_bounded_by_the_tolerance(generator):
+    spikes = (torch.rand(5, START + 24, 30, generator=generator) < 0.3).double()
+    full = Trace(Hat(), 2.0, 20.0, START, 24)
+    psi = torch.einsum("hr,nrb->nhb", full.basis, full.features(spikes))
+    for tolerance in (1e-3, 1e-2, 1e-1):
+        thin = Trace(Hat(), 2.0, 20.0, START, 24, tolerance)
+        assert thin.basis.shape[1] < full.basis.shape[1]
+        error = psi - torch.einsum("hr,nrb->nhb", thin.basis, thin.features(spikes))
+        largest = torch.linalg.matrix_norm(full.basis @ full._matrix, 2)
+        assert (error.norm(dim=1) <= tolerance * largest * spikes.norm(dim=1) + 1e-9).all()
+
+
+def test_a_workspace_changes_nothing_but_where_things_lie(generator):
+    spikes = (torch.rand(5, START + HORIZON, 30, generator=generator) < 0.3).double()
+    work, trace = Workspace(), Trace(Hat(), 2.0, 3.0, START, HORIZON)
+    for part in (spikes, spikes[:, :, :7].contiguous()):
+        torch.testing.assert_close(trace.features(part, work), trace.features(part))
+    assert work.take("features", spikes, 3).data_ptr() == work.take("features", spikes, 2, 2).data_ptr()
+    assert work.take("features", spikes.float(), 3).dtype == torch.float32
+
+
+def test_representatives_are_few_and_near():
+    lags = torch.tensor([10.0, 10.0, 11.0, 40.0, 41.0, 41.0])
+    supports = torch.tensor([5.0, 5.0, 5.0, 20.0, 20.0, 20.0])
+    assert Assembly(traces=2).representatives(lags, supports).tolist() == [[10.0, 5.0], [41.0, 20.0]]
+    everything = torch.stack([lags, supports], dim=1).unique(dim=0)
+    assert torch.equal(ASSEMBLIES["exact"].representatives(lags, supports), everything)
+    assert torch.equal(Assembly(traces=4).representatives(lags, supports), everything)
+    assert len(Assembly(traces=1).representatives(lags, supports)) == 1
+
+
+@pytest.mark.parametrize("bad", [{"tolerance": -1}, {"tolerance": 1}, {"traces": 0}, {"skip": 0}])
+def test_assembly_refuses(bad):
+    with pytest.raises(ValueError, match="Assembly"):
+        Assembly(**bad)
 
 
 def test_lambda_search_equals_a_loop_over_ridge(generator):

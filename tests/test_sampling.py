@@ -17,7 +17,7 @@ from sswim.steps import (
     SupportSearch,
     TemporalGrid,
 )
-from sswim.traces import Trace
+from sswim.traces import ASSEMBLIES, Assembly, Trace
 from sswim.windows import Subset, TensorSamples, Windows, batches
 
 WINDOW, HORIZON = 20, 5
@@ -218,6 +218,31 @@ def test_the_output_layer_is_the_ridge_solution_on_all_training_windows():
         ridge = Ridge(alpha=0.05 * report.samples).fit(A, y[:, :, i].reshape(-1))
         np.testing.assert_allclose(net.readout.weights[i].detach(), ridge.coef_, atol=1e-6)
         np.testing.assert_allclose(float(net.readout.biases[i].detach()), ridge.intercept_, atol=1e-6)
+
+
+def test_fast_and_exact_assembly_agree():
+    errors = {}
+    for assembly in ("fast", "exact", Assembly(tolerance=0.0, traces=1, skip=2)):
+        net = network(hidden=(40,))
+        report = sample(net, waves(300), assembly=assembly, random_state=0)
+        errors[str(assembly)] = error(net, waves(300, seed=1))
+        assert report.traces == len(torch.stack([report.lags, net.readout.supports.detach().double()]).unique(dim=1).T)
+    assert max(errors.values()) < 1.15 * min(errors.values())
+
+
+def test_small_problems_are_assembled_exactly(monkeypatch):
+    assert sample(network(), waves(), random_state=0).assembly == ASSEMBLIES["exact"]
+    monkeypatch.setattr("sswim.sampling.EXACT_WORK", 1)
+    assert sample(network(), waves(), random_state=0).assembly == ASSEMBLIES["fast"]
+    with pytest.raises(ValueError, match="assembly: unknown name 'fats'. Did you mean 'fast'"):
+        sample(network(), waves(), assembly="fats")
+
+
+def test_skipping_candidates_finds_the_same_minimum_where_there_is_one():
+    nets = [network(hidden=(40,)) for _ in range(2)]
+    for net, skip in zip(nets, (1, 4), strict=True):
+        sample(net, waves(300), assembly=Assembly(tolerance=0.0, traces=None, skip=skip), random_state=0)
+    torch.testing.assert_close(nets[0].readout.supports, nets[1].readout.supports)
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3])

@@ -367,7 +367,7 @@ def test_eigen_solver_falls_back(monkeypatch, generator):
 def statistics_of(potentials_, parts=1):
     statistics = PotentialStatistics()
     for part in potentials_.chunk(parts, dim=2):
-        statistics.update(part)
+        statistics.update(part.clone())
     return statistics
 
 

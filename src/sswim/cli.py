@@ -116,7 +116,7 @@ def fit(
             hidden=widths,
             kernel=kernel,
             weights=weights,
-            assembly="exact" if exact else "fast",
+            assembly="exact" if exact else "auto",
             stride=stride,
             validation=validation,
             missing=missing,
@@ -173,6 +173,36 @@ def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = Fa
         for step, row in steps.iloc[shown].iterrows():
             table.add_row(str(step), f"{row['rse']:.4f}", f"{row['mae']:.4g}", f"{row['rmse']:.4g}")
         console.print(table)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="fit, assembly, simulation, growth or electricity.")],
+    out: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine: ratios inside one run, answers checked before times are reported."""
+    with _plain_errors():
+        from sswim.bench import CASES, run
+
+        if name not in CASES:
+            raise ValueError(f"bench: unknown case {name!r}. Valid names: {', '.join(map(repr, CASES))}.")
+        result = run(name, out)
+        if as_json:
+            return _print_json(result)
+        table = Table("figure", "value", title=f"sswim bench {name}")
+        for key, value in result["result"].items():
+            table.add_row(key, _figures(value))
+        console.print(table)
+
+
+def _figures(value: Any) -> str:
+    """Return a number, or several, as text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_figures(v)}" for key, v in value.items())
+    if isinstance(value, list):
+        return " .. ".join(_figures(v) for v in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

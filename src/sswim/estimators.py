@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,8 +43,9 @@ class Forecaster(BaseEstimator):
         ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any callable.
     temporal, input_metric, deeper_metric, output_metric, pairs, weights, normalizer, delays, supports, regularization
         The steps of the algorithm, by name or as objects; see `sswim.sample` and `sswim.steps`.
-    assembly : {"fast", "exact"} or Assembly
-        Whether the sums over all windows may be thinned out; see `sswim.traces.Assembly`.
+    assembly : {"auto", "fast", "exact"} or Assembly
+        Whether the sums over all windows may be thinned out; see `sswim.traces.Assembly`. ``"auto"`` is exact where that
+        takes seconds, and fast otherwise.
     initial_batch : int
         Number of windows that everything but the output weights is computed from.
     validation : float
@@ -108,7 +109,7 @@ class Forecaster(BaseEstimator):
         delays: Any = "correlation",
         supports: Any = "search",
         regularization: Any = "search",
-        assembly: Any = "fast",
+        assembly: Any = "auto",
         initial_batch: int = 1000,
         validation: float = 0.2,
         stride: int = 1,
@@ -249,7 +250,8 @@ class Forecaster(BaseEstimator):
             forecasts.append((last[-self.window :], index, series))
         x = self._encode(torch.from_numpy(np.stack([last for last, _, _ in forecasts])))
         size = batch_size(self.network_, parse_memory(self.memory))
-        values = np.concatenate([self._forecast(x[part]) for part in batches(len(x), size)])
+        forecast = self._forecaster()
+        values = np.concatenate([forecast(x[part]) for part in batches(len(x), size)])
         results: list[Any] = [
             pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns) if series.labelled else value
             for value, (_, index, series) in zip(values, forecasts, strict=True)
@@ -356,10 +358,10 @@ class Forecaster(BaseEstimator):
         """Scale rows (..., channels) that the network gets to see."""
         return self._scale(rows.clamp(torch.from_numpy(self.low_), torch.from_numpy(self.high_)) if self.clip else rows)
 
-    @torch.no_grad()
-    def _forecast(self, x: Tensor) -> np.ndarray:
-        """Return forecasts in the data's units from scaled windows (batch, window, channels)."""
-        return self.network_(x).double().cpu().numpy() * self._span + self._offset
+    def _forecaster(self) -> Callable[[Tensor], np.ndarray]:
+        """Return the function from scaled windows (batch, window, channels) to forecasts in the data's units."""
+        predict, span, offset = self.network_.predictor(), self._span, self._offset
+        return lambda x: predict(x).double().cpu().numpy() * span + offset
 
     def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast for every window of a series, batch by batch."""
@@ -372,5 +374,6 @@ class Forecaster(BaseEstimator):
                 f"without a gap, the longest stretch has {max(map(len, series.segments))}."
             )
         size = batch_size(self.network_, parse_memory(self.memory))
+        forecast = self._forecaster()
         for part in batches(len(windows), size):
-            yield windows.targets(part).numpy(), self._forecast(windows.inputs(part))
+            yield windows.targets(part).numpy(), forecast(windows.inputs(part))

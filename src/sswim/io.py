@@ -95,6 +95,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
                 }
                 for layer in report.layers
             ],
+            "assembly": _encode("assembly", report.assembly),
             **{k: getattr(report, k) for k in ("traces", "cholesky", "samples", "validation_samples", "batch_size")},
             "steps": [dataclasses.asdict(step) for step in report.steps],
         },
@@ -167,6 +168,7 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
         ],
         lags=tensors["report.lags"],
         lambdas=tensors["report.lambdas"],
+        assembly=_decode("assembly", told.pop("assembly")),
         steps=[StepRecord(**step) for step in told.pop("steps")],
         **told,
     )

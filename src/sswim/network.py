@@ -2,7 +2,7 @@ r"""The network of definition ``def:ff_snn``: layers of spike response neurons a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sswim._checks import check_integer
 from sswim.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
-from sswim.simulate import filter_signals, fire, kernel_taps, refractory_taps, toeplitz
+from sswim.simulate import Workspace, filter_signals, fire, kernel_taps, refractory_taps, toeplitz
 
 __all__ = ["Activity", "SpikingLayer", "SpikingNetwork"]
 
@@ -73,9 +73,9 @@ class SpikingLayer(nn.Module):
         taps = kernel_taps(self.kernel, self.delays, self.supports, steps_out)  # (N, S)
         return toeplitz(taps, steps_in)[:, start:]  # (N, S - start, I)
 
-    def potentials(self, signals: Tensor, filters: Tensor) -> Tensor:
+    def potentials(self, signals: Tensor, filters: Tensor, work: Workspace | None = None) -> Tensor:
         """Return response plus bias, without refractory part, of shape (neurons, steps, batch)."""
-        return filter_signals(filters, self.weights, signals).add_(self.biases[:, None, None])
+        return filter_signals(filters, self.weights, signals, work).add_(self.biases[:, None, None])
 
     def fire(self, potentials: Tensor) -> Tensor:
         """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
@@ -213,7 +213,9 @@ class SpikingNetwork(nn.Module):
         return [layer.filters(self.window if l == 0 else self.steps, self.steps) for l, layer in enumerate(self.layers[:depth])]
 
     @torch.no_grad()
-    def hidden_spikes(self, x: Tensor, filters: Sequence[Tensor] | None = None) -> Tensor:
+    def hidden_spikes(
+        self, x: Tensor, filters: Sequence[Tensor] | None = None, work: Sequence[Workspace] | None = None
+    ) -> Tensor:
         """Return the spikes of hidden layer ``len(filters)``, the last one unless told.
 
         Parameters
@@ -221,21 +223,28 @@ class SpikingNetwork(nn.Module):
         x : Tensor of shape (batch, window, inputs)
         filters : list of Tensor, optional
             From `hidden_filters`; an empty list returns the input itself.
+        work : list of Workspace, optional
+            One per layer; what is returned then lives in the last one.
 
         Returns
         -------
         Tensor of shape (neurons, steps, batch)
         """
         signals = self._signals(x)
-        for layer, matrices in zip(self.layers, self.hidden_filters() if filters is None else filters, strict=False):
-            signals = layer.fire(layer.potentials(signals, matrices))
+        filters = self.hidden_filters() if filters is None else filters
+        places = [None] * len(filters) if work is None else work
+        for layer, matrices, place in zip(self.layers, filters, places, strict=False):
+            signals = layer.fire(layer.potentials(signals, matrices, place))
         return signals
 
-    def _read(self, spikes: Tensor, start: int) -> Tensor:
+    def _read_filters(self, start: int) -> Tensor:
+        """Return the output layer's convolution matrices from step `start` on; a spiking output needs its past too."""
+        return self.readout.filters(self.steps, self.steps, 0 if self.readout.spiking else start)
+
+    def _read(self, spikes: Tensor, start: int, filters: Tensor) -> Tensor:
         """Return the output from step `start` on, of shape (batch, steps, outputs)."""
         readout = self.readout
-        first = 0 if readout.spiking else start  # a spiking output needs its past
-        v = readout.potentials(spikes, readout.filters(self.steps, self.steps, first))
+        v = readout.potentials(spikes, filters)
         if readout.spiking:
             with torch.no_grad():
                 v = readout.fire(v.detach().clone())[:, start:]
@@ -243,7 +252,22 @@ class SpikingNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs)."""
-        return self._read(self.hidden_spikes(x), self.start)
+        return self._read(self.hidden_spikes(x), self.start, self._read_filters(self.start))
+
+    @torch.no_grad()
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """Return a function that maps batches as `forward` does, for many of them: what they share is computed once.
+
+        It keeps the parameters' values of now, and knows no gradients.
+        """
+        hidden, output = self.hidden_filters(), self._read_filters(self.start)
+        work = [Workspace() for _ in self.layers]
+
+        def predict(x: Tensor) -> Tensor:
+            with torch.no_grad():
+                return self._read(self.hidden_spikes(x, hidden, work), self.start, output)
+
+        return predict
 
     @torch.no_grad()
     def simulate(self, x: Tensor) -> Activity:
@@ -252,4 +276,4 @@ class SpikingNetwork(nn.Module):
         for layer, filters in zip(self.layers, self.hidden_filters(), strict=True):
             signals = layer.fire(layer.potentials(signals, filters))
             spikes.append(signals.permute(2, 1, 0))
-        return Activity(spikes, self._read(signals, 0))
+        return Activity(spikes, self._read(signals, 0, self._read_filters(0)))

@@ -132,7 +132,7 @@ class NormalEquations:
 
         With the Cholesky factor of the Gram matrix :math:`A^\top A = L L^\top`, the projection of `y` on the range of `A` has
         the norm :math:`|Q^\top y| = |L^{-1} A^\top y|`. Where columns of `A` depend on each other there is no such
-        factor, and the eigenvalues that are not 0 take its place.
+        factor; then a little is added to the diagonal, which costs far less than a rank-revealing factorisation.
         """
         size = self.gram.diagonal().sqrt()
         seen = size > 1e-6 * size.max().clamp_min(1e-300)  # neurons without a spike near the horizon say nothing
@@ -140,13 +140,11 @@ class NormalEquations:
         cross = self.cross[seen] / size[seen, None]
         factor, failed = torch.linalg.cholesky_ex(unit)
         # float32 products leave relative errors of 1e-7 in the Gram matrix: squared pivots near that are noise.
-        if not failed and (not len(unit) or factor.diagonal().min() > 1e-3):
-            explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=0)
-            return (self.energy - explained).clamp_min(0), True
-        values, vectors = safe_eigh(unit)
-        used = values > 1e-6 * values[-1]
-        explained = ((vectors[:, used].T @ cross).square() / values[used][:, None]).sum(dim=0)
-        return (self.energy - explained).clamp_min(0), False
+        plain = not failed and (not len(unit) or bool(factor.diagonal().min() > 1e-3))
+        if not plain:
+            factor = torch.linalg.cholesky(unit + 1e-5 * torch.eye(len(unit), dtype=unit.dtype, device=unit.device))
+        explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=0)
+        return (self.energy - explained).clamp_min(0), plain
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sswim._tracking import StepRecord
 from sswim.network import SpikingNetwork
+from sswim.traces import ASSEMBLIES
 
 __all__ = ["LayerReport", "SamplingReport", "Summary", "summarize"]
 
@@ -65,6 +66,8 @@ class SamplingReport:
         Chosen regularisation.
     traces : int
         Number of different (delay, support) pairs among the outputs.
+    assembly : Assembly
+        How far the sums were thinned out.
     cholesky : bool
         Whether the support search did without its fallback for dependent columns.
     samples, validation_samples, batch_size : int
@@ -76,6 +79,7 @@ class SamplingReport:
     lags: Tensor
     lambdas: Tensor
     traces: int
+    assembly: Any
     cholesky: bool
     samples: int
     validation_samples: int
@@ -133,7 +137,8 @@ class Summary:
         d = self.data
         note = (
             f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per window; fitted on {d['samples']:,} "
-            f"windows, regularised on {d['validation_samples']:,}; {out['traces']} different (delay, support) pairs."
+            f"windows, regularised on {d['validation_samples']:,}; {out['traces']} different (delay, support) pairs, "
+            f"sums {d['assembly']}."
         )
         return Group(layers, readout, steps, note)
 
@@ -182,6 +187,7 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Su
         "samples": report.samples,
         "validation_samples": report.validation_samples,
         "batch_size": report.batch_size,
+        "assembly": next((name for name, known in ASSEMBLIES.items() if known == report.assembly), str(report.assembly)),
         "seconds": sum(step.seconds for step in report.steps),
         "steps": [{"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps],
     }

@@ -16,7 +16,7 @@ from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
 from sswim.readout import REGULARIZATION, NormalEquations
 from sswim.report import LayerReport, SamplingReport
-from sswim.simulate import filter_signals
+from sswim.simulate import Workspace, filter_signals
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,
@@ -34,10 +34,14 @@ from sswim.steps.pseudometrics import mean_free
 from sswim.traces import ASSEMBLIES, Trace
 from sswim.windows import Samples, Subset, TensorSamples, batches
 
-__all__ = ["batch_size", "sample"]
+__all__ = ["Randomness", "batch_size", "sample"]
 
 
-class _Randomness:
+# Multiply-adds up to which one Gram matrix per output is quick enough: seconds on two cores.
+EXACT_WORK = 5e11
+
+
+class Randomness:
     """One generator per step and layer, all from one seed: swapping one step leaves the others' draws alone."""
 
     STEPS = ("batch", "pairs", "weights")
@@ -54,6 +58,7 @@ class _Randomness:
         self._seed = seed
 
     def __call__(self, step: str, layer: int = 0) -> torch.Generator:
+        """Return the generator of one step."""
         state = np.random.SeedSequence(self._seed, spawn_key=(self.STEPS.index(step), layer)).generate_state(2)
         return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
@@ -111,7 +116,7 @@ def sample(
     delays: Any = "correlation",
     supports: Any = "search",
     regularization: Any = "search",
-    assembly: Any = "fast",
+    assembly: Any = "auto",
     initial_batch: int = 1000,
     memory: str | int = "1GB",
     random_state: Any = None,
@@ -135,8 +140,9 @@ def sample(
         ``"entropy"`` stands for all that are known by name.
     deeper_metric : str, object, or sequence of these
         Distances between the spike trains that reach the second and further hidden layers, each lifted by `VanRossum`.
-    assembly : {"fast", "exact"} or Assembly
-        How far the sums over all samples are thinned out; see `sswim.traces.Assembly`.
+    assembly : {"auto", "fast", "exact"} or Assembly
+        How far the sums over all samples are thinned out; see `sswim.traces.Assembly`. ``"auto"`` is exact where that
+        takes seconds, and fast otherwise.
     initial_batch : int
         :math:`\tilde M`, the number of samples that everything but the output weights is computed from.
     memory : str or int
@@ -168,15 +174,19 @@ def sample(
     delays = resolve("delays", delays, DELAYS, "correlate")
     supports = resolve("supports", supports, SUPPORTS, "choose")
     regularization = resolve("regularization", regularization, REGULARIZATION, "solve")
-    assembly = resolve("assembly", assembly, ASSEMBLIES, "representatives")
     check_integer("initial_batch", initial_batch, 2)
     budget = parse_memory(memory)
-    random = _Randomness(random_state)
+    random = Randomness(random_state)
     train, held_out = _split(_as_samples(X, Y, network), validation, network)
+    if isinstance(assembly, str) and assembly == "auto":
+        work_exact = len(train) * network.horizon * network.hidden[-1] ** 2 * network.outputs
+        assembly = "exact" if work_exact <= EXACT_WORK else "fast"
+    assembly = resolve("assembly", assembly, {"auto": None, **ASSEMBLIES}, "representatives")
 
     size = batch_size(network, budget)
     device, dtype = network.readout.weights.device, network.readout.weights.dtype
     L, S = len(network.layers), network.steps
+    work = [Workspace() for _ in network.layers]
     layer_reports = []
 
     with Tracker(verbose) as tracker:
@@ -215,7 +225,7 @@ def sample(
             with tracker.step(f"layer {l}: normalisation"):
                 statistics = PotentialStatistics()
                 for part in tracker.count(batches(count, size)):
-                    statistics.update(filter_signals(filters, layer.weights, signals[:, :, part].to(dtype)))
+                    statistics.update(filter_signals(filters, layer.weights, signals[:, :, part].to(dtype), work[0]))
                 alpha, beta, gamma = normalizer.scale(statistics)
                 layer.weights.mul_(alpha[:, None].to(dtype))
                 layer.biases.copy_(beta)
@@ -223,10 +233,13 @@ def sample(
 
             with tracker.step(f"layer {l}: spikes"):
                 spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
+                fired = torch.zeros(layer.neurons, dtype=torch.float64, device=device)
                 for part in tracker.count(batches(count, size)):
-                    spikes[:, :, part] = layer.fire(layer.potentials(signals[:, :, part].to(dtype), filters)).byte()
+                    A = layer.fire(layer.potentials(signals[:, :, part].to(dtype), filters, work[0]))  # (N, S, B)
+                    fired += A.sum(dim=(1, 2))
+                    spikes[:, :, part] = A
                 signals = spikes  # (N, S, M)
-                report.rates = _rates(signals)
+                report.rates = (fired / (S * count)).cpu()
             layer_reports.append(report)
 
         with tracker.step("output delays"):
@@ -245,7 +258,7 @@ def sample(
             return Trace(kernel, delay, support, network.start, network.horizon, assembly.tolerance)
 
         def residuals(seen: Sequence[Trace]) -> Tensor:
-            table, plain = _least_residuals(network, spikes, targets, seen, size, tracker)
+            table, plain = _least_residuals(network, spikes, targets, seen, size, tracker, work[-1])
             by_cholesky.append(plain)
             return table
 
@@ -278,14 +291,14 @@ def sample(
         with tracker.step("output weights"):
             filters_all = network.hidden_filters()
             on_train, on_held_out = ([_equations(network, len(m)) for m in members] for _ in range(2))
-            work = [(train, on_train, part) for part in batches(len(train), size)]
-            work += [(held_out, on_held_out, part) for part in batches(len(held_out), size)]
-            for source, sums, part in tracker.count(work):
+            jobs = [(train, on_train, part) for part in batches(len(train), size)]
+            jobs += [(held_out, on_held_out, part) for part in batches(len(held_out), size)]
+            for source, sums, part in tracker.count(jobs):
                 x, y = source.inputs(part), source.targets(part).to(device)
                 _require_finite(x, y)
-                A = network.hidden_spikes(x, filters_all)  # (N, S, B)
+                A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
                 for seen, outputs, equations in zip(traces, members, sums, strict=True):
-                    equations.update(seen.features(A), *seen.targets(y[:, :, outputs]))
+                    equations.update(seen.features(A, work[-1]), *seen.targets(y[:, :, outputs]))
 
         with tracker.step("regularisation"):
             readout = network.readout
@@ -302,6 +315,7 @@ def sample(
         lags=lags.cpu(),
         lambdas=lambdas.cpu(),
         traces=len(traces),
+        assembly=assembly,
         cholesky=all(by_cholesky),
         samples=len(train),
         validation_samples=len(held_out),
@@ -327,14 +341,21 @@ def _split(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[
 
 
 def _least_residuals(
-    network: SpikingNetwork, spikes: Tensor, targets: Tensor, traces: Sequence[Trace], size: int, tracker: Tracker
+    network: SpikingNetwork,
+    spikes: Tensor,
+    targets: Tensor,
+    traces: Sequence[Trace],
+    size: int,
+    tracker: Tracker,
+    work: Workspace,
 ) -> tuple[Tensor, bool]:
     """Return the least residuals (traces, outputs) if all outputs saw the same trace, and whether all by Cholesky."""
     tried = [_equations(network, network.outputs) for _ in traces]
     for part in tracker.count(batches(spikes.shape[2], size)):
-        A, y = spikes[:, :, part].to(network.readout.weights.dtype), targets[part]
+        batch, y = spikes[:, :, part], targets[part]
+        A = work.take("potentials", network.readout.weights, *batch.shape).copy_(batch)
         for trace, equations in zip(traces, tried, strict=True):
-            equations.update(trace.features(A), *trace.targets(y))
+            equations.update(trace.features(A, work), *trace.targets(y))
     found = [equations.least_residual() for equations in tried]
     return torch.stack([residual for residual, _ in found]), all(plain for _, plain in found)
 
@@ -347,11 +368,6 @@ def _require_finite(x: Tensor, y: Tensor) -> None:
 
 def _equations(network: SpikingNetwork, outputs: int) -> NormalEquations:
     return NormalEquations(network.hidden[-1], outputs, network.horizon, network.readout.weights.device)
-
-
-def _rates(spikes: Tensor) -> Tensor:
-    """Return spikes per step of each neuron, from (neurons, steps, samples)."""
-    return spikes.sum(dim=(1, 2), dtype=torch.float64).cpu() / (spikes.shape[1] * spikes.shape[2])
 
 
 def _draw_pairs(

@@ -10,12 +10,14 @@ sender: project first, filter after.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from sswim.kernels import Kernel
 
-__all__ = ["filter_signals", "fire", "kernel_taps", "refractory_taps", "toeplitz"]
+__all__ = ["Workspace", "filter_signals", "fire", "kernel_taps", "refractory_taps", "toeplitz"]
 
 
 def kernel_taps(kernel: Kernel, delays: Tensor, supports: Tensor, steps: int) -> Tensor:
@@ -81,7 +83,25 @@ def toeplitz(taps: Tensor, steps_in: int) -> Tensor:
     return padded.unfold(1, steps_in, 1).flip(2)  # [i, t, s] = padded[i, t + I - 1 - s]
 
 
-def filter_signals(filters: Tensor, weights: Tensor, signals: Tensor) -> Tensor:
+class Workspace:
+    """Memory that one batch after the other is computed in, for asking the system for it anew takes a third of the time.
+
+    What a function computed in a workspace is overwritten by the next call with the same workspace. Not for gradients.
+    """
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def take(self, name: str, like: Tensor, *shape: int) -> Tensor:
+        """Return an uninitialised tensor of `shape`, of the dtype and device of `like`."""
+        size = math.prod(shape)
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size or memory.dtype != like.dtype or memory.device != like.device:
+            memory = self._memory[name] = like.new_empty(size)
+        return memory[:size].view(shape)
+
+
+def filter_signals(filters: Tensor, weights: Tensor, signals: Tensor, work: Workspace | None = None) -> Tensor:
     r"""Respond to the signals of the layer before: :math:`\sum_j W_{ij} (k_i * x_j)(t)`.
 
     Parameters
@@ -90,14 +110,21 @@ def filter_signals(filters: Tensor, weights: Tensor, signals: Tensor) -> Tensor:
         From `toeplitz`, or a part of its rows.
     weights : Tensor of shape (neurons, senders)
     signals : Tensor of shape (senders, steps_in, batch)
+    work : Workspace, optional
+        Where to compute.
 
     Returns
     -------
     Tensor of shape (neurons, steps_out, batch)
     """
     senders, steps_in, batch = signals.shape
-    projected = (weights @ signals.reshape(senders, steps_in * batch)).view(-1, steps_in, batch)
-    return torch.bmm(filters, projected)
+    neurons, steps_out, _ = filters.shape
+    signals = signals.reshape(senders, steps_in * batch)
+    if work is None:
+        return torch.bmm(filters, (weights @ signals).view(neurons, steps_in, batch))
+    projected = torch.mm(weights, signals, out=work.take("projected", signals, neurons, steps_in * batch))
+    result = work.take("potentials", signals, neurons, steps_out, batch)
+    return torch.bmm(filters, projected.view(neurons, steps_in, batch), out=result)
 
 
 def fire(potentials: Tensor, costs: Tensor, inhibition: Tensor) -> Tensor:
@@ -106,7 +133,7 @@ def fire(potentials: Tensor, costs: Tensor, inhibition: Tensor) -> Tensor:
     Parameters
     ----------
     potentials : Tensor of shape (neurons, steps, batch)
-        Response plus bias. Overwritten by the membrane potential that includes the refractory part.
+        Response plus bias. Overwritten by the result: a second array of this size would cost more time than all sums here.
     costs : Tensor of shape (neurons,)
         Spike costs :math:`c_i`.
     inhibition : Tensor of shape (neurons, lags)
@@ -122,17 +149,14 @@ def fire(potentials: Tensor, costs: Tensor, inhibition: Tensor) -> Tensor:
     >>> v = torch.tensor([1.0, 1.5, 0.0, 2.0]).reshape(1, 4, 1)
     >>> fire(v, torch.tensor([-1.0]), torch.tensor([[1.0, 0.5]])).flatten()
     tensor([1., 0., 0., 1.])
-    >>> v.flatten()
-    tensor([ 1.0000,  0.5000, -0.5000,  2.0000])
     """
     v = potentials
     cost = (costs[:, None] * inhibition)[:, :, None]  # (N, R, 1)
     steps, reach = v.shape[1], cost.shape[1]
-    spikes = torch.empty_like(v)
     for t in range(steps):
-        now = spikes[:, t : t + 1]  # (N, 1, B), a view
-        torch.ge(v[:, t : t + 1], 1, out=now)
+        now = v[:, t : t + 1]  # (N, 1, B), a view: the potential becomes the spike
+        torch.ge(now, 1, out=now)
         ahead = min(reach, steps - 1 - t)
         if ahead:
             v[:, t + 1 : t + 1 + ahead].addcmul_(cost[:, :ahead], now)
-    return spikes
+    return v

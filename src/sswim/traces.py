@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sswim._checks import check_integer
 from sswim.kernels import Kernel
-from sswim.simulate import kernel_taps, toeplitz
+from sswim.simulate import Workspace, kernel_taps, toeplitz
 
 __all__ = ["ASSEMBLIES", "Assembly", "Trace"]
 
@@ -51,9 +51,13 @@ class Trace:
         self.basis = torch.cat([constant, U[:, :rank]], dim=1)  # (H, R)
         self._matrix = self.basis.T @ K  # (R, S)
 
-    def features(self, spikes: Tensor) -> Tensor:
+    def features(self, spikes: Tensor, work: Workspace | None = None) -> Tensor:
         """Map spikes (neurons, steps, batch) to traces in the basis, (neurons, rank, batch)."""
-        return torch.matmul(self._matrix.to(spikes), spikes)
+        matrix = self._matrix.to(spikes)
+        if work is None:
+            return torch.matmul(matrix, spikes)
+        out = work.take("features", spikes, len(spikes), len(matrix), spikes.shape[2])
+        return torch.bmm(matrix.expand(len(spikes), -1, -1), spikes, out=out)
 
     def targets(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Map targets (batch, horizon, outputs) to the basis, (outputs, rank, batch), and sum up the energy left outside."""
@@ -77,9 +81,9 @@ class Assembly:
         In the search for supports, every `skip`-th candidate is tried first, and then the neighbours of the best.
     """
 
-    tolerance: float = 1e-2
-    traces: int | None = 6
-    skip: int = 3
+    tolerance: float = 5e-2
+    traces: int | None = 4
+    skip: int = 4
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < 1:

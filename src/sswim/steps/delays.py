@@ -25,8 +25,8 @@ class CorrelationDelays:
     Parameters
     ----------
     samples : int, optional
-        Number of samples of the initial batch to aggregate over; all if None. Each contributes every neuron, so that few
-        hundred already give a robust maximum.
+        Number of samples of the initial batch to aggregate over; all if None. Each contributes every neuron, so that a
+        few hundred already give a robust maximum.
 
     Notes
     -----

@@ -28,11 +28,12 @@ class PotentialStatistics:
         self.maximum: Tensor = torch.tensor(-torch.inf)
 
     def update(self, potentials: Tensor) -> None:
-        """Add a batch of shape (neurons, steps, batch)."""
-        deviation, mean = torch.std_mean(potentials, dim=1, correction=0)  # (N, B) each
-        self._mean = self._mean + mean.double().sum(dim=1)
+        """Add a batch of shape (neurons, steps, batch), which is overwritten."""
+        top, mean = potentials.amax(dim=(1, 2)), potentials.mean(dim=1, keepdim=True)  # (N,), (N, 1, B)
+        deviation = potentials.sub_(mean).square_().mean(dim=1).sqrt()  # four times as fast as torch.std
+        self._mean = self._mean + mean.double().sum(dim=(1, 2))
         self._deviation = self._deviation + deviation.double().sum(dim=1)
-        self.maximum = torch.maximum(self.maximum.to(potentials.device), potentials.amax(dim=(1, 2)).double())
+        self.maximum = torch.maximum(self.maximum.to(potentials.device), top.double())
         self.samples += potentials.shape[2]
 
     @property

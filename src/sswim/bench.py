@@ -1,0 +1,425 @@
+"""Benchmarks: every figure is a ratio inside one run, and the answer is checked before a time is reported.
+
+Cases, each also a command (`sswim bench NAME`):
+
+- ``fit``: the output step as it is implemented against the paper read literally, on the same hidden layer and data.
+- ``assembly``: Gram matrices from spikes against the machine's own rate of multiplying matrices.
+- ``simulation``: windows per second against other simulators, where these are installed.
+- ``growth``: how time and memory grow with windows, horizon, outputs and neurons.
+- ``electricity``: a fit of the full shape of the Electricity data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sswim._tracking import peak_memory
+from sswim._version import __version__
+from sswim.network import SpikingNetwork
+from sswim.readout import LambdaSearch, NormalEquations
+from sswim.sampling import Randomness, sample
+from sswim.simulate import Workspace, kernel_taps, toeplitz
+from sswim.steps import CorrelationDelays, SupportSearch
+from sswim.traces import Trace
+from sswim.windows import Samples, Subset, Windows, batches
+
+__all__ = ["CASES", "run", "synthetic_series"]
+
+
+def synthetic_series(rows: int, channels: int, seed: int = 0) -> Tensor:
+    """Return a series like hourly electricity loads: daily and weekly cycles, slow drift and noise, each channel its own."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(rows)[:, None]
+    x = np.zeros((rows, channels))
+    for period, size in ((24, 1.0), (12, 0.5), (168, 0.6), (8, 0.2)):
+        x += size * rng.uniform(0.3, 1, channels) * np.sin(2 * np.pi * (t / period + rng.uniform(0, 1, channels)))
+    common = _smooth(rng.standard_normal((rows, 5)), 0.98) @ rng.standard_normal((5, channels))
+    x += 0.1 * common + 0.2 * _smooth(rng.standard_normal((rows, channels)), 0.9)
+    x += 0.05 * rng.standard_normal((rows, channels))
+    x -= x.min(axis=0)
+    return torch.from_numpy((x / x.max(axis=0)).astype(np.float32))
+
+
+def _smooth(noise: np.ndarray, memory: float) -> np.ndarray:
+    """Return autoregressive noise of unit variance."""
+    from scipy.signal import lfilter
+
+    return lfilter([math.sqrt(1 - memory**2)], [1, -memory], noise, axis=0)
+
+
+def _problem(train: int, test: int, outputs: int, window: int, horizon: int, seed: int = 0) -> tuple[Samples, Samples, Samples]:
+    """Return training, validation and test windows, one after the other in time."""
+    held_out = train // 4
+    rows = synthetic_series(window + horizon - 1 + train + held_out + test, outputs, seed)
+    windows = Windows([rows], window, horizon)
+    cuts = [0, train, train + held_out, train + held_out + test]
+    one, two, three = (Subset(windows, torch.arange(a, b)) for a, b in zip(cuts, cuts[1:], strict=False))
+    return one, two, three
+
+
+def _network(outputs: int, window: int, horizon: int, neurons: int) -> SpikingNetwork:
+    return SpikingNetwork(outputs, outputs, window=window, horizon=horizon, hidden=(neurons,))
+
+
+def _predictions(network: SpikingNetwork, samples: Samples) -> Tensor:
+    predict = network.predictor()
+    return torch.cat([predict(samples.inputs(part)) for part in batches(len(samples), 256)]).double()
+
+
+def _rse(network: SpikingNetwork, samples: Samples) -> float:
+    y = samples.targets(slice(None)).double()
+    error = ((_predictions(network, samples) - y) ** 2).sum()
+    return float((error / ((y - y.mean(dim=0)) ** 2).sum()).sqrt())
+
+
+@torch.no_grad()
+def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samples, initial: Tensor) -> dict[str, float]:
+    """Set the output layer as the paper is written: one design matrix over all steps of all windows for each output.
+
+    The support search factors the stacked design matrix (equation ``eq:sig_design``) by a thin QR, and the weights come
+    from one Gram matrix per output. Batches, dtype and matrix products are the library's own.
+
+    Returns
+    -------
+    dict of str to float
+        Seconds of the support search and of the weights.
+    """
+    H, N, size = network.horizon, network.hidden[-1], 256
+    filters, readout = network.hidden_filters(), network.readout
+    begin = time.perf_counter()
+    x, y = train.inputs(initial), train.targets(initial)
+    spikes = torch.cat([network.hidden_spikes(x[part], filters) for part in batches(len(x), size)], dim=2)
+    step = CorrelationDelays(samples=None)
+    lags = step.lags(step.correlate(spikes, y, network.start, network.window))
+    search = SupportSearch()
+    lag, candidates = search.shared_lag(lags), search.candidates(H)
+    residuals = []
+    stacked = y.permute(1, 0, 2).reshape(-1, network.outputs)  # (H M, C)
+    for sigma in candidates.tolist():
+        A = torch.cat([torch.ones(1, len(stacked)), _traces(network, spikes, lag, sigma)]).T  # (H M, N + 1)
+        Q, _ = torch.linalg.qr(A)
+        residuals.append(stacked.square().sum(dim=0) - (Q.T @ stacked).square().sum(dim=0))
+    supports = search.choose(candidates, torch.stack(residuals))
+    searched = time.perf_counter()
+    sums = [[NormalEquations(N, 1, 1) for _ in range(network.outputs)] for _ in range(2)]
+    for samples, of_output in zip((train, held_out), sums, strict=True):
+        for part in batches(len(samples), size):
+            spikes = network.hidden_spikes(samples.inputs(part), filters)
+            y = samples.targets(part).double().permute(2, 1, 0)  # (C, H, B)
+            for i in range(network.outputs):
+                rows = _traces(network, spikes, float(lags[i]), float(supports[i]))  # (N, H B)
+                of_output[i].update(rows[:, None, :], y[i].reshape(1, 1, -1))
+    for equations in sums[0]:
+        equations.samples //= H  # the penalty counts windows, not rows
+    for i in range(network.outputs):
+        w, b, _ = LambdaSearch().solve(sums[0][i], sums[1][i])
+        readout.weights[i], readout.biases[i] = w[:, 0].float(), b[0].float()
+    readout.delays.copy_(lags)
+    readout.supports.copy_(supports)
+    return {"supports": searched - begin, "weights": time.perf_counter() - searched}
+
+
+def _traces(network: SpikingNetwork, spikes: Tensor, lag: float, support: float) -> Tensor:
+    """Return the traces of spikes (neurons, steps, batch) at every step of the horizon, (neurons, horizon x batch)."""
+    tau, sigma = (torch.tensor([value]) for value in (lag, support))
+    K = toeplitz(kernel_taps(network.readout.kernel, tau, sigma, network.steps), network.steps)[0, network.start :]
+    return torch.matmul(K, spikes).reshape(len(spikes), -1)
+
+
+def bench_fit(
+    windows: int = 2000, window: int = 168, horizon: int = 96, outputs: int = 64, neurons: int = 750, repeats: int = 3
+) -> dict[str, Any]:
+    """Fit as implemented, fast and exact, against the literal reading of the output step."""
+    train, held_out, test = _problem(windows, 500, outputs, window, horizon)
+    rows: list[dict[str, Any]] = []
+    for seed in range(repeats):
+        seconds, rse, predictions = {}, {}, {}
+        for assembly in ("fast", "exact"):
+            network = _network(outputs, window, horizon, neurons)
+            delays = CorrelationDelays(samples=None) if assembly == "exact" else "correlation"
+            begin = time.perf_counter()
+            report = sample(network, train, validation=held_out, assembly=assembly, delays=delays, random_state=seed)
+            seconds[assembly] = time.perf_counter() - begin
+            rse[assembly], predictions[assembly] = _rse(network, test), _predictions(network, test)
+        # The hidden layer is the same. Its own steps count for the literal reading too.
+        hidden = sum(step.seconds for step in report.steps if step.name.startswith(("initial", "layer")))
+        initial = torch.randperm(len(train), generator=Randomness(seed)("batch"))[: min(1000, len(train))]
+        literal = literal_output_layer(network, train, held_out, initial)
+        seconds["literal"] = hidden + sum(literal.values())
+        rse["literal"] = _rse(network, test)
+        difference = float((_predictions(network, test) - predictions["exact"]).abs().max())
+        rows.append(
+            {
+                "seed": seed,
+                "seconds": seconds,
+                "rse": rse,
+                "fast_speedup": seconds["literal"] / seconds["fast"],
+                "exact_speedup": seconds["literal"] / seconds["exact"],
+                "fast_rse_change": rse["fast"] / rse["literal"] - 1,
+                "exact_largest_difference": difference,
+            }
+        )
+    return {
+        "shape": {"windows": windows, "window": window, "horizon": horizon, "outputs": outputs, "neurons": neurons},
+        "runs": rows,
+        "result": {key: _middle(row[key] for row in rows) for key in rows[0] if key not in ("seed", "seconds", "rse")},
+    }
+
+
+def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repeats: int = 3) -> dict[str, Any]:
+    """Gram matrices from spikes, rank and all, against one plain product of matrices of the same shape."""
+    generator = torch.Generator().manual_seed(0)
+    spikes = (torch.rand(neurons, steps, batch, generator=generator) < 0.05).float()
+    kernel = _network(1, steps - 24, 24, 1).readout.kernel
+    trace = Trace(kernel, 20.0, 20.0, steps - 24, 24)
+    equations = NormalEquations(neurons, 1, 24)
+    targets = torch.zeros(1, trace.basis.shape[1], batch, dtype=torch.float64)
+    features = trace.features(spikes)
+    rows = features.reshape(neurons, -1).clone()
+    check = NormalEquations(neurons, 1, 24)
+    check.update(features.clone(), targets)
+    centred = rows.double().reshape(features.shape)
+    centred[:, 0] -= centred[:, 0].mean(dim=1, keepdim=True)
+    expected = centred.reshape(neurons, -1) @ centred.reshape(neurons, -1).T
+    if not torch.allclose(check.gram, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
+        raise RuntimeError("the assembled Gram matrix is wrong: nothing was timed.")
+    both = rows.T.contiguous()
+    work = 2.0 * neurons * neurons * rows.shape[1]
+    product = work / _best(lambda: rows @ both, 5 * repeats)
+    update = work / _best(lambda: equations.update(features, targets), 5 * repeats)
+
+    def whole() -> None:
+        equations.update(trace.features(spikes), targets)
+
+    all_work = work + 2.0 * neurons * trace._matrix.numel() * batch
+    everything = all_work / _best(whole, 5 * repeats)
+    return {
+        "shape": {"neurons": neurons, "rows": rows.shape[1]},
+        "gemm_gflops": product / 1e9,
+        "result": {"gram_over_gemm": update / product, "traces_and_gram_over_gemm": everything / product},
+    }
+
+
+def bench_simulation(
+    batch: int = 64, inputs: int = 137, steps: int = 168, neurons: int = 750, repeats: int = 3
+) -> dict[str, Any]:
+    """One layer's forward pass over a batch, ours with kernels, delays and refractoriness, beside plain neurons of others.
+
+    Others are measured where they are installed: ``make peers`` makes an environment that has them all.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(batch, steps, inputs, generator=generator)
+    network = SpikingNetwork(inputs, 1, window=steps, horizon=1, start=steps - 1, hidden=(neurons,))
+    layer = network.layers[0]
+    with torch.no_grad():
+        layer.weights.normal_(0, 0.05, generator=generator)
+        layer.biases.fill_(0.3)
+        layer.delays.uniform_(0, steps / 2, generator=generator)
+        layer.supports.uniform_(5, 50, generator=generator)
+    filters, work = network.hidden_filters(), [Workspace()]
+    rate = float(network.hidden_spikes(x, filters).mean())
+    if not 0.001 < rate < 0.5 or not torch.equal(network.hidden_spikes(x, filters, work), network.hidden_spikes(x, filters)):
+        raise RuntimeError("the simulated layer is silent, saturated or wrong: nothing was timed.")
+    runs: dict[str, Callable[[], Any]] = {"sswim": lambda: network.hidden_spikes(x, filters, work)}
+    absent = []
+    for name, make in PEERS.items():
+        try:
+            runs[name] = make(x, neurons)
+        except ImportError as error:
+            absent.append(f"{name} ({error})")
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    with torch.no_grad():
+        for run_ in runs.values():
+            run_()
+        for _ in range(5 * repeats):  # in turn, so that whatever else the machine does falls on all
+            for name, run_ in runs.items():
+                begin = time.perf_counter()
+                run_()
+                seconds[name].append(time.perf_counter() - begin)
+    rates = {name: batch / statistics.median(times) for name, times in seconds.items()}
+    return {
+        "shape": {"batch": batch, "inputs": inputs, "steps": steps, "neurons": neurons, "firing_rate": rate},
+        "absent": absent,
+        "windows_per_second": rates,
+        "result": {f"sswim over {name}": rates["sswim"] / value for name, value in rates.items() if name != "sswim"}
+        or {"no peer installed": "run `make peers`, then .venv-peers/bin/sswim bench simulation"},
+    }
+
+
+def _spikingjelly(x: Tensor, neurons: int) -> Callable[[], Any]:
+    from spikingjelly.activation_based import functional, layer, neuron
+
+    model = torch.nn.Sequential(layer.Linear(x.shape[2], neurons), neuron.LIFNode())
+    functional.set_step_mode(model, "m")
+    signal = x.permute(1, 0, 2).contiguous()  # (T, B, D)
+
+    def forward() -> Any:
+        functional.reset_net(model)
+        return model(signal)
+
+    return forward
+
+
+def _snntorch(x: Tensor, neurons: int) -> Callable[[], Any]:
+    import snntorch
+
+    linear, leaky = torch.nn.Linear(x.shape[2], neurons), snntorch.Leaky(beta=0.9)
+
+    def forward() -> Any:
+        membrane, spikes = leaky.init_leaky(), []
+        for t in range(x.shape[1]):
+            spike, membrane = leaky(linear(x[:, t]), membrane)
+            spikes.append(spike)
+        return torch.stack(spikes)
+
+    return forward
+
+
+def _norse(x: Tensor, neurons: int) -> Callable[[], Any]:
+    from norse.torch import LIFCell
+
+    linear, cell = torch.nn.Linear(x.shape[2], neurons), LIFCell()
+
+    def forward() -> Any:
+        state, spikes = None, []
+        for t in range(x.shape[1]):
+            spike, state = cell(linear(x[:, t]), state)
+            spikes.append(spike)
+        return torch.stack(spikes)
+
+    return forward
+
+
+def _lava(x: Tensor, neurons: int) -> Callable[[], Any]:
+    import sys
+    import types
+
+    # lava-dl imports its object detection, which wants packages that have nothing to do with a layer.
+    sys.modules.setdefault("lava.lib.dl.slayer.object_detection", types.ModuleType("object_detection"))
+    from lava.lib.dl import slayer
+
+    settings = {"threshold": 1.0, "current_decay": 0.25, "voltage_decay": 0.03}
+    block = slayer.block.cuba.Dense(settings, x.shape[2], neurons, delay=True)
+    signal = x.permute(0, 2, 1).contiguous()  # (B, D, T)
+    return lambda: block(signal)
+
+
+PEERS = {"SpikingJelly LIF": _spikingjelly, "snnTorch Leaky": _snntorch, "Norse LIF": _norse, "lava-dl CUBA": _lava}
+
+
+def bench_growth(repeats: int = 1) -> dict[str, Any]:
+    """Time and peak memory of whole fits while one size grows, as exponents of a power law."""
+    base = {"windows": 2000, "horizon": 24, "outputs": 16, "neurons": 300}
+    sizes = {
+        "windows": [2000, 4000, 8000, 16000],
+        "horizon": [12, 24, 48, 96],
+        "outputs": [8, 16, 32, 64],
+        "neurons": [150, 300, 600, 1200],
+    }
+    points: dict[str, list[dict[str, float]]] = {}
+    exponents: dict[str, dict[str, float]] = {}
+    for name, values in sizes.items():
+        points[name] = []
+        for value in values:
+            measured = [_alone(_timed_fit, {**base, name: value}) for _ in range(repeats)]
+            seconds, output, memory = (statistics.median(m[k] for m in measured) for k in ("seconds", "output", "memory"))
+            points[name].append({"size": value, "seconds": seconds, "output_seconds": output, "memory": memory})
+        at = np.log([p["size"] for p in points[name]])
+        exponents[name] = {
+            key: float(np.polyfit(at, np.log([p[key] for p in points[name]]), 1)[0])
+            for key in ("seconds", "output_seconds", "memory")
+        }
+    return {"base": base, "points": points, "result": exponents}
+
+
+def bench_electricity(windows: int = 15_600, outputs: int = 321, horizon: int = 96, neurons: int = 750) -> dict[str, Any]:
+    """Fit the full shape of the Electricity data: hours of work when read literally."""
+    measured = _alone(_timed_fit, {"windows": windows, "outputs": outputs, "horizon": horizon, "neurons": neurons})
+    return {
+        "shape": {"windows": windows, "window": 168, "horizon": horizon, "outputs": outputs, "neurons": neurons},
+        "result": {"minutes": measured["seconds"] / 60, "peak_memory_gib": measured["memory"] / 2**30, "rse": measured["rse"]},
+        "steps": measured["steps"],
+    }
+
+
+def _timed_fit(windows: int, outputs: int, horizon: int, neurons: int, window: int = 168) -> dict[str, Any]:
+    train, held_out, test = _problem(windows, 500, outputs, window, horizon)
+    network = _network(outputs, window, horizon, neurons)
+    begin = time.perf_counter()
+    report = sample(network, train, validation=held_out, assembly="fast", random_state=0)
+    seconds = time.perf_counter() - begin
+    return {
+        "seconds": seconds,
+        "output": next(step.seconds for step in report.steps if step.name == "output weights"),
+        "memory": peak_memory() or math.nan,
+        "rse": _rse(network, test),
+        "steps": {step.name: round(step.seconds, 2) for step in report.steps},
+    }
+
+
+def _worker(function: Callable[..., Any], arguments: dict[str, Any], queue: Any) -> None:
+    queue.put(function(**arguments))
+
+
+def _alone(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Run in a process of its own, so that peak memory is this run's alone."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_worker, args=(function, arguments, queue))
+    process.start()
+    result = queue.get()
+    process.join()
+    return result
+
+
+def _best(function: Callable[[], Any], repeats: int) -> float:
+    """Return the least seconds of several runs, after one to warm up."""
+    function()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def _middle(values: Any) -> list[float]:
+    """Return smallest, median and largest."""
+    ordered = sorted(values)
+    return [ordered[0], statistics.median(ordered), ordered[-1]]
+
+
+CASES: dict[str, Callable[..., dict[str, Any]]] = {
+    "fit": bench_fit,
+    "assembly": bench_assembly,
+    "simulation": bench_simulation,
+    "growth": bench_growth,
+    "electricity": bench_electricity,
+}
+
+
+def run(name: str, out: Path | None = None, **options: Any) -> dict[str, Any]:
+    """Run one case and return its figures with the setting they were measured in; write them to `out` as JSON."""
+    result = {
+        "case": name,
+        "sswim": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+        **CASES[name](**options),
+    }
+    if out is not None:
+        out.write_text(json.dumps(result, indent=2) + "\n")
+    return result
