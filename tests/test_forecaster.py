@@ -226,7 +226,20 @@ def test_bad_input_is_refused(walk, data, options, message):
     model = small(**options)
     with pytest.raises((ValueError, TypeError), match=message):
         model.fit(data(walk))
-    assert not hasattr(model, "report_")
+    with pytest.raises(NotFittedError):
+        model.predict(walk)
+
+
+def test_a_fit_that_fails_loses_nothing(fitted):
+    model, frame = fitted
+    expected = model.predict(frame)
+    with pytest.raises(ValueError, match="holds NaN"):
+        model.fit(frame.mask(frame > 11))
+    too_many = clone(model).fit(frame).set_params(hidden=(50_000,))
+    with pytest.raises(ValueError, match="50000 neurons need"):
+        too_many.fit(frame.iloc[:100])
+    pd.testing.assert_frame_equal(model.predict(frame), expected)
+    pd.testing.assert_frame_equal(too_many.predict(frame), expected)
 
 
 @pytest.mark.parametrize("breaks", [0, -3, [0], [400], 1.5])

@@ -87,6 +87,11 @@ def test_the_entropy_choice_is_the_least_of_the_table():
     assert layer.entropies[layer.input_metric, layer.output_metric] == min(layer.entropies.values())
 
 
+def test_entropy_may_stand_among_candidates():
+    report = sample(network(), waves(), input_metric=["entropy"], output_metric=["class", "l2"], random_state=0)
+    assert {i for i, _ in report.layers[0].entropies} == set(EMBEDDINGS)
+
+
 def test_class_distance_draws_between_classes():
     samples = waves()
     x = samples.inputs(slice(None))
@@ -283,6 +288,7 @@ def test_rank_deficient_data_gives_no_nan():
         ({"normalizer": "MS"}, "normalizer: unknown name 'MS'. Valid names: 'mean-std', 'fluctuation'"),
         ({"input_metric": "l3"}, "input_metric: unknown name 'l3'. Valid names: 'entropy', 'l2', 'cosine'"),
         ({"deeper_metric": "class"}, "deeper_metric: unknown name 'class'"),
+        ({"input_metric": ["l2", "nope"]}, "input_metric: unknown name 'nope'"),
         ({"input_metric": []}, "input_metric: needs at least one metric"),
         ({"delays": "corr"}, "delays: unknown name 'corr'"),
         ({"supports": 3}, "supports must be one of the names 'search', 'fixed', or an object with a method `choose`"),
@@ -318,6 +324,8 @@ def test_values_that_are_not_finite_are_refused(bad):
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match=r"X must have the network's shape \(samples, 20, 2\)"):
         sample(network(), torch.zeros(9, 20, 3), torch.zeros(9, 5, 2))
+    with pytest.raises(TypeError, match="Y must be given with X"):
+        sample(network(), torch.zeros(9, 20, 2))
     with pytest.raises(ValueError, match="X and Y must have shapes"):
         sample(network(), torch.zeros(9, 20, 2), torch.zeros(8, 5, 2))
     with pytest.raises(ValueError, match="at least two training samples"):

@@ -163,8 +163,19 @@ class Forecaster(BaseEstimator):
         breaks : int or sequence of int, optional
             Rows at which a new stretch begins, or every how many rows one does: windows do not cross these either.
         """
-        self._check_params()
-        series = as_series(X, breaks=breaks, missing=self.missing)
+        # A fit that fails leaves the estimator as it was.
+        before = {name: self.__dict__.pop(name) for name in list(vars(self)) if name.endswith("_")}
+        try:
+            self._check_params()
+            self._fit(as_series(X, breaks=breaks, missing=self.missing))
+        except BaseException:
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, series: Series) -> None:
         rows = [torch.from_numpy(segment) for segment in series.segments]
         windows = Windows(rows, self.window, self.horizon, self.stride)
         if len(windows) < 3:
@@ -186,14 +197,12 @@ class Forecaster(BaseEstimator):
             warnings.warn(
                 f"series: {len(flat)} of {series.channels} channels are constant in the training windows ({shown}); their "
                 "forecasts will be constant too.",
-                stacklevel=2,
+                stacklevel=3,
             )
         self.n_features_in_ = series.channels
         self.columns_ = series.columns
         if series.columns is not None and all(isinstance(c, str) for c in series.columns):
             self.feature_names_in_ = np.asarray(series.columns, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
         self.network_ = self._build_network(series.channels)
         samples = Windows(
             [self._encode(r) for r in rows], self.window, self.horizon, self.stride, [self._scale(r) for r in rows]
@@ -218,7 +227,6 @@ class Forecaster(BaseEstimator):
             random_state=self.random_state,
             verbose=self.verbose,
         )
-        return self
 
     def predict(self, X: Any) -> Any:
         """Forecast the `horizon` rows that follow the end of `X`, in the data's own units.

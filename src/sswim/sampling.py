@@ -65,16 +65,19 @@ class Randomness:
 
 def _candidates(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
     """Return named candidate metrics: all of them for "entropy", those of a sequence, or the one given."""
-    if isinstance(value, str) and value == "entropy":
-        return dict(EMBEDDINGS)
     given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not given:
         raise ValueError(f"{argument}: needs at least one metric, got {value!r}.")
-    named = {"entropy": None, **choices}
-    return {v if isinstance(v, str) else repr(v): resolve(argument, v, named, "pairwise") for v in given}
+    found: dict[str, Any] = {}
+    for metric in given:
+        chosen = resolve(argument, metric, {"entropy": EMBEDDINGS, **choices}, "pairwise")
+        found |= chosen if chosen is EMBEDDINGS else {metric if isinstance(metric, str) else repr(metric): chosen}
+    return found
 
 
 def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
+    if Y is None and not hasattr(X, "inputs"):
+        raise TypeError(f"Y must be given with X, unless X is a source of samples such as Windows, got X of {type(X)}.")
     samples = X if Y is None else TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
     first = slice(0, 1)
     if not len(samples):
@@ -386,24 +389,24 @@ def _draw_pairs(
     norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
     named = [(i, o) for i in input_metrics for o in output_metrics]
 
-    def distributions(names: list[tuple[str, str]], rows: Tensor, ok: Tensor) -> dict[tuple[str, str], Tensor]:
+    def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
         d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
         d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
         return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
 
     # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
     # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
-    everything = torch.arange(len(x))
     for every_channel in (True, False) if first else (False,):
         ok = pairs.admissible(norms, every_channel=every_channel)
         good = int(ok.sum())
         if good * (good - 1) // 2 < neurons and every_channel:
             continue
-        rows = ok.nonzero()[:, 0].cpu()[: getattr(pairs, "entropy_samples", None)] if len(named) > 1 else everything[:0]
-        entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, rows, ok).items()} if len(rows) else {}
-        share = len(rows) * (len(rows) - 1) / max(good * (good - 1), 1)
-        best = pairs.choose(entropies, neurons, share) if entropies and share else named[0]
-        log_p = distributions([best], everything, ok)[best]
+        best, entropies = named[0], {}
+        few = ok.nonzero()[:, 0].cpu()[: getattr(pairs, "entropy_samples", None)]
+        if len(named) > 1 and len(few) > 1:
+            entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, few, ok).items()}
+            best = pairs.choose(entropies, neurons, len(few) * (len(few) - 1) / (good * (good - 1)))
+        log_p = distributions([best], slice(None), ok)[best]
         entropies[best] = entropies.get(best, pairs.entropy(log_p))
         if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
             break
