@@ -131,8 +131,8 @@ def _finite(values: np.ndarray, columns: list[Any] | None, name: str, missing: s
         return values
     if missing == "error":
         raise ValueError(
-            f"{name} must be finite, but holds NaN ({where(absent)}). Pass missing='interpolate' to fill gaps linearly in "
-            "time, or fill or drop them yourself."
+            f"{name} must be finite, but holds NaN ({where(absent)}). Pass missing='interpolate' (--missing interpolate) "
+            "to fill gaps linearly in time, or fill or drop them yourself."
         )
     if absent.all(axis=0).any():
         raise ValueError(f"{name}: channel {int(absent.all(axis=0).argmax())} is NaN throughout, nothing to interpolate.")

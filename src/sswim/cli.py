@@ -152,7 +152,7 @@ def forecast(
             rows = [{str(k): float(v) for k, v in row.items()} for _, row in result.iterrows()]
             return _print_json({"index": [str(i) for i in result.index], "forecast": rows})
         if out is None:
-            return console.print(result.to_string(max_cols=12), highlight=False)
+            return typer.echo(result.to_string(max_cols=12))  # a console would break long lines
         console.print(f"{len(result)} rows of {result.shape[1]} channels: {out}")
 
 
