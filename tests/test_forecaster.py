@@ -145,7 +145,17 @@ def test_a_gap_in_the_time_index_is_a_break(walk):
         small().fit(frame).predict(frame.iloc[:210])
 
 
-def test_series_too_long_ago_sorted_wrongly_is_refused(walk):
+@pytest.mark.parametrize("freq", ["MS", "B", "D"])
+@pytest.mark.parametrize("known", [True, False])
+def test_months_and_business_days_are_regular(walk, freq, known):
+    index = pd.date_range("1980-01-01", periods=406, freq=freq)
+    frame = pd.DataFrame(walk, index=index[:400] if known else pd.DatetimeIndex(list(index[:400])))
+    model = small(hidden=(10,)).fit(frame)
+    assert model.report_.samples == 371 - int(371 * 0.2)
+    assert list(model.predict(frame).index) == list(index[400:])
+
+
+def test_times_that_go_back_are_refused(walk):
     frame = pd.DataFrame(walk, index=pd.date_range("2024-01-01", periods=400, freq="h"))
     with pytest.raises(ValueError, match="times must increase, but row 1 "):
         small().fit(frame.iloc[::-1])

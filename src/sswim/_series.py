@@ -165,6 +165,8 @@ def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
     if (steps <= pd.Timedelta(0)).any():
         row = int((steps <= pd.Timedelta(0)).to_numpy().argmax()) + 1
         raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. Sort it, drop duplicates.")
+    if index.freq is not None or pd.infer_freq(index) is not None:
+        return []  # months and business days are regular too, though their steps differ
     usual = steps.mode().iloc[0]
     return list(np.flatnonzero((steps != usual).to_numpy()) + 1)
 
@@ -180,7 +182,7 @@ def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
     RangeIndex(start=5, stop=7, step=1)
     """
     if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
-        step = index.freq or index[-1] - index[-2]
+        step = index.freq or (pd.infer_freq(index) if len(index) > 2 else None) or index[-1] - index[-2]
         return pd.date_range(index[-1], periods=steps + 1, freq=step)[1:]
     if isinstance(index, pd.PeriodIndex):
         return pd.period_range(index[-1], periods=steps + 1)[1:]

@@ -182,7 +182,7 @@ class Forecaster(BaseEstimator):
             raise ValueError(
                 f"series: too short. A window and its horizon take {self.window} + {self.horizon} rows, and at least 3 "
                 f"windows are needed, but only {len(windows)} fit into {sum(map(len, rows))} rows"
-                f"{f' in {len(rows)} stretches' if len(rows) > 1 else ''} (n_samples = {sum(map(len, rows))}). Use a "
+                f"{f' in {len(rows)} stretches (gaps in the time index and breaks part them)' if len(rows) > 1 else ''} (n_samples = {sum(map(len, rows))}). Use a "
                 "shorter window, horizon or stride, or more data."
             )
         kept = len(windows) - max(1, int(len(windows) * self.validation))
