@@ -179,10 +179,11 @@ class Forecaster(BaseEstimator):
         rows = [torch.from_numpy(segment) for segment in series.segments]
         windows = Windows(rows, self.window, self.horizon, self.stride)
         if len(windows) < 3:
+            total = sum(map(len, rows))
+            parts = f" in {len(rows)} stretches, parted by gaps in the time index or breaks" if len(rows) > 1 else ""
             raise ValueError(
                 f"series: too short. A window and its horizon take {self.window} + {self.horizon} rows, and at least 3 "
-                f"windows are needed, but only {len(windows)} fit into {sum(map(len, rows))} rows"
-                f"{f' in {len(rows)} stretches (gaps in the time index and breaks part them)' if len(rows) > 1 else ''} (n_samples = {sum(map(len, rows))}). Use a "
+                f"windows are needed, but only {len(windows)} fit into {total} rows{parts} (n_samples = {total}). Use a "
                 "shorter window, horizon or stride, or more data."
             )
         kept = len(windows) - max(1, int(len(windows) * self.validation))
