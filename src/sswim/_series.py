@@ -165,10 +165,15 @@ def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
     if (steps <= pd.Timedelta(0)).any():
         row = int((steps <= pd.Timedelta(0)).to_numpy().argmax()) + 1
         raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. Sort it, drop duplicates.")
-    if index.freq is not None or pd.infer_freq(index) is not None:
+    if _frequency(index) is not None:
         return []  # months and business days are regular too, though their steps differ
     usual = steps.mode().iloc[0]
     return list(np.flatnonzero((steps != usual).to_numpy()) + 1)
+
+
+def _frequency(index: pd.DatetimeIndex) -> Any:
+    """Return the offset between neighbours, which may be a month or a business day, or None if there is no such."""
+    return index.freq or pd.DatetimeIndex(index, freq="infer").freq
 
 
 def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
@@ -182,7 +187,7 @@ def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
     RangeIndex(start=5, stop=7, step=1)
     """
     if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
-        step = index.freq or (pd.infer_freq(index) if len(index) > 2 else None) or index[-1] - index[-2]
+        step = _frequency(index) or index[-1] - index[-2]
         return pd.date_range(index[-1], periods=steps + 1, freq=step)[1:]
     if isinstance(index, pd.PeriodIndex):
         return pd.period_range(index[-1], periods=steps + 1)[1:]
