@@ -25,11 +25,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim._peers import PEERS
+from sswim._random import Randomness
 from sswim._tracking import peak_memory
 from sswim._version import __version__
 from sswim.network import SpikingNetwork
 from sswim.readout import LambdaSearch, NormalEquations
-from sswim.sampling import Randomness, sample
+from sswim.sampling import sample
 from sswim.simulate import Workspace, kernel_taps, toeplitz
 from sswim.steps import CorrelationDelays, SupportSearch
 from sswim.traces import Trace
@@ -256,67 +258,6 @@ def bench_simulation(
         "result": {f"sswim over {name}": rates["sswim"] / value for name, value in rates.items() if name != "sswim"}
         or {"no peer installed": "run `make peers`, then .venv-peers/bin/sswim bench simulation"},
     }
-
-
-def _spikingjelly(x: Tensor, neurons: int) -> Callable[[], Any]:
-    from spikingjelly.activation_based import functional, layer, neuron
-
-    model = torch.nn.Sequential(layer.Linear(x.shape[2], neurons), neuron.LIFNode())
-    functional.set_step_mode(model, "m")
-    signal = x.permute(1, 0, 2).contiguous()  # (T, B, D)
-
-    def forward() -> Any:
-        functional.reset_net(model)
-        return model(signal)
-
-    return forward
-
-
-def _snntorch(x: Tensor, neurons: int) -> Callable[[], Any]:
-    import snntorch
-
-    linear, leaky = torch.nn.Linear(x.shape[2], neurons), snntorch.Leaky(beta=0.9)
-
-    def forward() -> Any:
-        membrane, spikes = leaky.init_leaky(), []
-        for t in range(x.shape[1]):
-            spike, membrane = leaky(linear(x[:, t]), membrane)
-            spikes.append(spike)
-        return torch.stack(spikes)
-
-    return forward
-
-
-def _norse(x: Tensor, neurons: int) -> Callable[[], Any]:
-    from norse.torch import LIFCell
-
-    linear, cell = torch.nn.Linear(x.shape[2], neurons), LIFCell()
-
-    def forward() -> Any:
-        state, spikes = None, []
-        for t in range(x.shape[1]):
-            spike, state = cell(linear(x[:, t]), state)
-            spikes.append(spike)
-        return torch.stack(spikes)
-
-    return forward
-
-
-def _lava(x: Tensor, neurons: int) -> Callable[[], Any]:
-    import sys
-    import types
-
-    # lava-dl imports its object detection, which wants packages that have nothing to do with a layer.
-    sys.modules.setdefault("lava.lib.dl.slayer.object_detection", types.ModuleType("object_detection"))
-    from lava.lib.dl import slayer
-
-    settings = {"threshold": 1.0, "current_decay": 0.25, "voltage_decay": 0.03}
-    block = slayer.block.cuba.Dense(settings, x.shape[2], neurons, delay=True)
-    signal = x.permute(0, 2, 1).contiguous()  # (B, D, T)
-    return lambda: block(signal)
-
-
-PEERS = {"SpikingJelly LIF": _spikingjelly, "snnTorch Leaky": _snntorch, "Norse LIF": _norse, "lava-dl CUBA": _lava}
 
 
 def bench_growth(repeats: int = 1) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sswim._checks import check_fraction, check_integer, parse_memory, resolve
+from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
@@ -34,33 +34,11 @@ from sswim.steps.pseudometrics import mean_free
 from sswim.traces import ASSEMBLIES, Trace
 from sswim.windows import Samples, Subset, TensorSamples, batches
 
-__all__ = ["Randomness", "batch_size", "sample"]
+__all__ = ["batch_size", "sample"]
 
 
 # Multiply-adds up to which one Gram matrix per output is quick enough: seconds on two cores.
 EXACT_WORK = 5e11
-
-
-class Randomness:
-    """One generator per step and layer, all from one seed: swapping one step leaves the others' draws alone."""
-
-    STEPS = ("batch", "pairs", "weights")
-
-    def __init__(self, random_state: Any) -> None:
-        if random_state is None:
-            seed = np.random.SeedSequence().entropy
-        elif isinstance(random_state, np.random.RandomState):
-            seed = int(random_state.randint(2**31))
-        elif isinstance(random_state, np.random.Generator):
-            seed = int(random_state.integers(2**31))
-        else:
-            seed = check_integer("random_state", random_state, 0)
-        self._seed = seed
-
-    def __call__(self, step: str, layer: int = 0) -> torch.Generator:
-        """Return the generator of one step."""
-        state = np.random.SeedSequence(self._seed, spawn_key=(self.STEPS.index(step), layer)).generate_state(2)
-        return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
 def _candidates(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
