@@ -26,7 +26,7 @@ class LayerReport:
     input_metric, output_metric : str
         The distances that the pairs were drawn by.
     entropies : dict
-        Entropy of the pair distribution for each candidate (input metric, output metric).
+        Entropy of the pair distribution for each candidate (input metric, output metric), on the samples they were compared on.
     pairs : Tensor of shape (neurons, 2)
         Numbers, within the training samples, of the two samples that made each neuron.
     rates : Tensor of shape (neurons,)
