@@ -76,6 +76,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 
 def _read_npz(path: Path) -> pd.DataFrame:
+    if not zipfile.is_zipfile(path):  # numpy would advise to load it as a pickle
+        raise _Unfit("not a readable npz file.")
     with np.load(path, allow_pickle=False) as data:
         if "x" not in data:
             raise _Unfit(f"must hold the array 'x' (time x channels), but holds {', '.join(data) or 'nothing'}.")
