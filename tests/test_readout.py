@@ -40,8 +40,8 @@ def test_equals_least_squares_on_the_stacked_design_matrix(kernel, generator):
     np.testing.assert_allclose(weights, solution[1:], atol=1e-8)
     residual = ((A @ solution - y) ** 2).sum(axis=0)
     np.testing.assert_allclose(equations.squared_error(weights, bias), residual, rtol=1e-8)
-    least, by_cholesky = equations.least_residual()
-    assert by_cholesky
+    least, sharp = equations.least_residual()
+    assert sharp
     np.testing.assert_allclose(least, residual, rtol=1e-8)
     Q = np.linalg.qr(A)[0]
     np.testing.assert_allclose(least, (y**2).sum(axis=0) - ((Q.T @ y) ** 2).sum(axis=0), rtol=1e-8)
@@ -114,18 +114,24 @@ def test_basis_is_orthonormal_and_starts_with_the_constant(horizon, support):
     torch.testing.assert_close(basis[:, 0], torch.full((horizon,), horizon**-0.5, dtype=torch.float64))
 
 
-def test_dependent_and_silent_neurons_use_the_fallback(generator):
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+def test_dependent_and_silent_neurons_add_nothing(generator, dtype, rtol):
     spikes, targets = spikes_and_targets(generator)
     trace = Trace(Hat(), 2.0, 3.0, START, HORIZON)
-    expected, _ = accumulate(trace, spikes, targets, [slice(None)]).least_residual()
+    expected, sharp = accumulate(trace, spikes, targets, [slice(None)]).least_residual()
+    assert sharp
     silent = torch.cat([spikes, torch.zeros_like(spikes[:, :, :2])], dim=2)
-    residual, by_cholesky = accumulate(trace, silent, targets, [slice(None)]).least_residual()
-    assert by_cholesky
-    torch.testing.assert_close(residual, expected)
-    twins = torch.cat([spikes, spikes[:, :, :2]], dim=2)
-    residual, by_cholesky = accumulate(trace, twins, targets, [slice(None)], torch.float32).least_residual()
-    assert not by_cholesky
-    torch.testing.assert_close(residual, expected, rtol=1e-4, atol=0)
+    residual, sharp = accumulate(trace, silent, targets, [slice(None)], dtype).least_residual()
+    assert sharp
+    torch.testing.assert_close(residual, expected, rtol=rtol, atol=0)
+    twins = torch.cat([spikes, spikes[:, :, :2], spikes[:, :, :1]], dim=2)
+    residual, sharp = accumulate(trace, twins, targets, [slice(None)], dtype).least_residual()
+    assert sharp == (dtype == torch.float64)
+    torch.testing.assert_close(residual, expected, rtol=rtol, atol=0)
+    A = literal.design(Hat(), 2.0, 3.0, twins, START, HORIZON)
+    y = targets.reshape(-1, 3).numpy()
+    literal_residual = ((A @ np.linalg.lstsq(A, y, rcond=None)[0] - y) ** 2).sum(axis=0)
+    np.testing.assert_allclose(residual, literal_residual, rtol=rtol)
 
 
 def test_dropped_singular_values_are_bounded_by_the_tolerance(generator):

@@ -438,10 +438,20 @@ def test_correlation_equals_the_direct_sum_and_the_fourier_product(start, lags, 
 def test_correlations_add_over_batches(generator):
     spikes = (torch.rand(4, 13, 6, generator=generator) < 0.4).double()
     targets = torch.randn(6, 5, 2, generator=generator, dtype=torch.float64)
-    step = CorrelationDelays()
-    whole = step.correlate(spikes, targets, 8, 8)
-    parts = [step.correlate(spikes[:, :, p], targets[p], 8, 8) for p in (slice(0, 2), slice(2, 6))]
-    torch.testing.assert_close(sum(parts), whole)
+    for step in (CorrelationDelays(), CorrelationDelays(neurons=2)):
+        whole = step.correlate(spikes, targets, 8, 8)
+        parts = [step.correlate(spikes[:, :, p], targets[p], 8, 8, p.start) for p in (slice(0, 3), slice(3, 6))]
+        torch.testing.assert_close(sum(parts), whole)
+
+
+def test_correlation_of_few_neurons_lets_all_take_their_turn(generator):
+    spikes = (torch.rand(6, 13, 5, generator=generator) < 0.4).double()  # (samples, steps, neurons)
+    targets = torch.randn(6, 5, 2, generator=generator, dtype=torch.float64)
+    few = CorrelationDelays(neurons=2).correlate(spikes.permute(2, 1, 0), targets, 8, 8)  # each third neuron
+    expected = sum(
+        literal.correlation(spikes[[m], :, m % 3 :: 3].numpy(), targets[[m]].numpy(), 8, 8) for m in range(6)
+    )
+    np.testing.assert_allclose(few, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", DELAYS)

@@ -6,7 +6,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-__all__ = ["gram", "safe_eigh"]
+__all__ = ["gram", "pivoted_cholesky", "safe_eigh"]
 
 
 def gram(a: Tensor) -> Tensor:
@@ -42,3 +42,21 @@ def safe_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     values = torch.stack([torch.from_numpy(value) for value, _ in pairs])
     vectors = torch.stack([torch.from_numpy(vector) for _, vector in pairs])
     return values.reshape(a.shape[:-1]).to(a.device), vectors.reshape(a.shape).to(a.device)
+
+
+def pivoted_cholesky(a: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+    """Factor the largest independent part of a symmetric positive semi-definite float64 matrix.
+
+    Returns
+    -------
+    factor : Tensor of shape (rank, rank)
+        Lower triangle `L` with ``a[order][:, order] = L L^T``, its squared diagonal descending and above `tolerance`.
+    order : Tensor of shape (rank,)
+        Rows that are independent.
+    """
+    if not len(a):
+        return a, torch.empty(0, dtype=torch.long, device=a.device)
+    factor, order, rank, info = scipy.linalg.lapack.dpstrf(a.cpu().numpy(), tol=tolerance, lower=1)
+    if info < 0:
+        raise ValueError(f"pivoted_cholesky: argument {-info} is not finite.")
+    return torch.from_numpy(factor[:rank, :rank]).tril().to(a.device), torch.from_numpy(order[:rank] - 1).long().to(a.device)

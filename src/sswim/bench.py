@@ -103,7 +103,7 @@ def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samp
     begin = time.perf_counter()
     x, y = train.inputs(initial), train.targets(initial)
     spikes = torch.cat([network.hidden_spikes(x[part], filters) for part in batches(len(x), size)], dim=2)
-    step = CorrelationDelays(samples=None)
+    step = CorrelationDelays(samples=None, neurons=None)
     lags = step.lags(step.correlate(spikes, y, network.start, network.window))
     search = SupportSearch()
     lag, candidates = search.shared_lag(lags), search.candidates(H)
@@ -150,7 +150,7 @@ def bench_fit(
         seconds, rse, predictions = {}, {}, {}
         for assembly in ("fast", "exact"):
             network = _network(outputs, window, horizon, neurons)
-            delays = CorrelationDelays(samples=None) if assembly == "exact" else "correlation"
+            delays = CorrelationDelays(samples=None, neurons=None) if assembly == "exact" else "correlation"
             begin = time.perf_counter()
             report = sample(network, train, validation=held_out, assembly=assembly, delays=delays, random_state=seed)
             seconds[assembly] = time.perf_counter() - begin

@@ -96,7 +96,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
                 for layer in report.layers
             ],
             "assembly": _encode("assembly", report.assembly),
-            **{k: getattr(report, k) for k in ("traces", "cholesky", "samples", "validation_samples", "batch_size")},
+            **{k: getattr(report, k) for k in ("traces", "samples", "validation_samples", "batch_size")},
             "steps": [dataclasses.asdict(step) for step in report.steps],
         },
     }
@@ -154,6 +154,7 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
     state = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
     model.network_.load_state_dict(state)
     told = header["report"]
+    told.pop("cholesky", None)  # of files from before 0.2
     model.report_ = SamplingReport(
         layers=[
             LayerReport(

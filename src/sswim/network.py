@@ -208,9 +208,14 @@ class SpikingNetwork(nn.Module):
         w = self.readout.weights
         return x.to(dtype=w.dtype, device=w.device).permute(2, 1, 0).contiguous()
 
-    def hidden_filters(self, depth: int | None = None) -> list[Tensor]:
-        """Return the convolution matrices of the first `depth` hidden layers: compute them once, simulate many batches."""
-        return [layer.filters(self.window if l == 0 else self.steps, self.steps) for l, layer in enumerate(self.layers[:depth])]
+    def hidden_filters(self, depth: int | None = None, steps: int | None = None) -> list[Tensor]:
+        """Return the convolution matrices of the first `depth` hidden layers: compute them once, simulate many batches.
+
+        With `steps`, only the first so many steps are simulated. The past does not depend on the future.
+        """
+        steps = self.steps if steps is None else steps
+        window = min(self.window, steps)
+        return [layer.filters(window if l == 0 else steps, steps) for l, layer in enumerate(self.layers[:depth])]
 
     @torch.no_grad()
     def hidden_spikes(
@@ -232,14 +237,21 @@ class SpikingNetwork(nn.Module):
         """
         signals = self._signals(x)
         filters = self.hidden_filters() if filters is None else filters
+        if filters:
+            signals = signals[:, : filters[0].shape[2]]
         places = [None] * len(filters) if work is None else work
         for layer, matrices, place in zip(self.layers, filters, places, strict=False):
             signals = layer.fire(layer.potentials(signals, matrices, place))
         return signals
 
     def _read_filters(self, start: int) -> Tensor:
-        """Return the output layer's convolution matrices from step `start` on; a spiking output needs its past too."""
-        return self.readout.filters(self.steps, self.steps, 0 if self.readout.spiking else start)
+        """Return the output layer's convolution matrices from step `start` on; a spiking output needs its past too.
+
+        They end with the last hidden step that any output sees: spikes after it need not be simulated.
+        """
+        filters = self.readout.filters(self.steps, self.steps, 0 if self.readout.spiking else start)
+        seen = (filters != 0).any(dim=1).any(dim=0).nonzero()
+        return filters[:, :, : int(seen.max()) + 1 if len(seen) else 1]
 
     def _read(self, spikes: Tensor, start: int, filters: Tensor) -> Tensor:
         """Return the output from step `start` on, of shape (batch, steps, outputs)."""
@@ -252,7 +264,8 @@ class SpikingNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs)."""
-        return self._read(self.hidden_spikes(x), self.start, self._read_filters(self.start))
+        output = self._read_filters(self.start)
+        return self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
 
     @torch.no_grad()
     def predictor(self) -> Callable[[Tensor], Tensor]:
@@ -260,7 +273,8 @@ class SpikingNetwork(nn.Module):
 
         It keeps the parameters' values of now, and knows no gradients.
         """
-        hidden, output = self.hidden_filters(), self._read_filters(self.start)
+        output = self._read_filters(self.start).contiguous()
+        hidden = self.hidden_filters(steps=output.shape[2])
         work = [Workspace() for _ in self.layers]
 
         def predict(x: Tensor) -> Tensor:
@@ -276,4 +290,5 @@ class SpikingNetwork(nn.Module):
         for layer, filters in zip(self.layers, self.hidden_filters(), strict=True):
             signals = layer.fire(layer.potentials(signals, filters))
             spikes.append(signals.permute(2, 1, 0))
-        return Activity(spikes, self._read(signals, 0, self._read_filters(0)))
+        filters = self._read_filters(0)
+        return Activity(spikes, self._read(signals[:, : filters.shape[2]], 0, filters))

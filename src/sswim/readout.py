@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sswim._checks import check_integer, check_positive
-from sswim._linalg import gram, safe_eigh
+from sswim._linalg import gram, pivoted_cholesky, safe_eigh
 
 __all__ = ["REGULARIZATION", "FixedLambda", "LambdaSearch", "NormalEquations"]
 
@@ -43,6 +43,7 @@ class NormalEquations:
 
         self.horizon = horizon
         self.samples = 0
+        self._epsilon = torch.finfo(torch.float64).eps  # of the coarsest products
         self.gram = zeros(features, features)
         self.cross = zeros(features, outputs)
         self.energy = zeros(outputs)
@@ -73,6 +74,7 @@ class NormalEquations:
         n, rank, batch = features.shape
         if batch == 0:
             return
+        self._epsilon = max(self._epsilon, torch.finfo(features.dtype).eps)
         level = features[:, 0]  # (N, B), a view
         mean, target_mean = level.double().mean(dim=1), targets[:, 0].mean(dim=1)
         level -= mean[:, None].to(level.dtype)
@@ -94,6 +96,7 @@ class NormalEquations:
         if other.gram.shape != self.gram.shape or other.horizon != self.horizon:
             raise ValueError("merge: both must have the same number of features and the same horizon.")
         if other.samples:
+            self._epsilon = max(self._epsilon, other._epsilon)
             self._add(other.gram, other.cross, other.energy, other._mean, other._target_mean, other.samples)
 
     def _add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int) -> None:
@@ -128,23 +131,20 @@ class NormalEquations:
         return centred + self.samples * self.horizon * offset**2
 
     def least_residual(self) -> tuple[Tensor, bool]:
-        r"""Return the least sum of squared residuals (outputs,) that any weights reach, and whether by Cholesky.
+        r"""Return the least sum of squared residuals (outputs,) that any weights reach, and whether it is sharp.
 
         With the Cholesky factor of the Gram matrix :math:`A^\top A = L L^\top`, the projection of `y` on the range of `A` has
-        the norm :math:`|Q^\top y| = |L^{-1} A^\top y|`. Where columns of `A` depend on each other there is no such
-        factor; then a little is added to the diagonal, which costs far less than a rank-revealing factorisation.
+        the norm :math:`|Q^\top y| = |L^{-1} A^\top y|`. The factor is pivoted: columns that depend on others, up to the
+        precision of the sums, are left out. It is sharp unless columns came so near to that that rounding is felt.
         """
-        size = self.gram.diagonal().sqrt()
+        size = self.gram.diagonal().clamp_min(0).sqrt()
         seen = size > 1e-6 * size.max().clamp_min(1e-300)  # neurons without a spike near the horizon say nothing
         unit = self.gram[seen][:, seen] / (size[seen, None] * size[None, seen])
-        cross = self.cross[seen] / size[seen, None]
-        factor, failed = torch.linalg.cholesky_ex(unit)
-        # float32 products leave relative errors of 1e-7 in the Gram matrix: squared pivots near that are noise.
-        plain = not failed and (not len(unit) or bool(factor.diagonal().min() > 1e-3))
-        if not plain:
-            factor = torch.linalg.cholesky(unit + 1e-5 * torch.eye(len(unit), dtype=unit.dtype, device=unit.device))
+        factor, order = pivoted_cholesky(unit, max(25 * self._epsilon, 1e-12))
+        cross = (self.cross[seen] / size[seen, None])[order]
         explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=0)
-        return (self.energy - explained).clamp_min(0), plain
+        sharp = self._epsilon < 1e-12 or (len(order) == len(unit) and bool((factor.diagonal() ** 2 > 1e4 * self._epsilon).all()))
+        return (self.energy - explained).clamp_min(0), sharp
 
 
 @dataclass(frozen=True)

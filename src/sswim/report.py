@@ -68,8 +68,6 @@ class SamplingReport:
         Number of different (delay, support) pairs among the outputs.
     assembly : Assembly
         How far the sums were thinned out.
-    cholesky : bool
-        Whether the support search did without its fallback for dependent columns.
     samples, validation_samples, batch_size : int
     steps : list of StepRecord
         Seconds and peak memory per step.
@@ -80,7 +78,6 @@ class SamplingReport:
     lambdas: Tensor
     traces: int
     assembly: Any
-    cholesky: bool
     samples: int
     validation_samples: int
     batch_size: int

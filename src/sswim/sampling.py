@@ -227,7 +227,7 @@ def sample(
             correlation: Tensor | float = 0.0
             for part in tracker.count(batches(min(count, getattr(delays, "samples", None) or count), size)):
                 correlation = correlation + delays.correlate(
-                    signals[:, :, part].to(dtype), targets[part], network.start, network.window
+                    signals[:, :, part].to(dtype), targets[part], network.start, network.window, part.start
                 )
             lags = delays.lags(correlation)
 
@@ -238,22 +238,28 @@ def sample(
             delay = max(lag - kernel_peak(kernel) * support, 0.0)
             return Trace(kernel, delay, support, network.start, network.horizon, assembly.tolerance)
 
-        def residuals(seen: Sequence[Trace]) -> Tensor:
-            table, plain = _least_residuals(network, spikes, targets, seen, size, tracker, work[-1])
-            by_cholesky.append(plain)
-            return table
+        compared = slice(0, assembly.samples)
+
+        def residuals(seen: Sequence[Trace], precision: torch.dtype = dtype) -> tuple[Tensor, Tensor]:
+            A, y = spikes[:, :, compared], targets[compared]
+            return _least_residuals(network, A, y, seen, size, tracker, work[-1], precision)
 
         with tracker.step("output supports"):
             candidates, lag = supports.candidates(network.horizon), supports.shared_lag(lags)
-            by_cholesky: list[bool] = []
             table = torch.full((len(candidates), network.outputs), torch.inf, dtype=torch.float64, device=device)
             wanted = torch.arange(0, len(candidates) if len(candidates) > 1 else 0, assembly.skip)
+            sharp = torch.ones(len(candidates), dtype=torch.bool)
             while len(wanted):
-                table[wanted] = residuals([trace(lag, float(sigma_c)) for sigma_c in candidates[wanted]])
+                table[wanted], sharp[wanted] = residuals([trace(lag, float(sigma_c)) for sigma_c in candidates[wanted]])
                 best = table.argmin(dim=0).unique().cpu()
                 near = (best[:, None] + torch.arange(1 - assembly.skip, assembly.skip)).unique()
                 near = near[(near >= 0) & (near < len(candidates))]
                 wanted = near[table[near, 0].cpu().isinf()]
+            if assembly.tolerance == 0:  # close calls among nearly dependent traces: float64 decides
+                close = ~sharp & (table <= 1.02 * table.min(dim=0).values).any(dim=1).cpu()
+                again = [trace(lag, float(sigma_c)) for sigma_c in candidates[close]]
+                if again:
+                    table[close] = residuals(again, torch.float64)[0]
             chosen_supports = supports.choose(candidates, table).to(lags)
 
         with tracker.step("output traces"):
@@ -263,14 +269,14 @@ def sample(
             # Each output keeps its own pair if that is there, and takes the one of least residual otherwise.
             group = own.int().argmax(dim=1)
             if not bool(own.any(dim=1).all()):
-                group = residuals(traces).argmin(dim=0)
+                group = residuals(traces)[0].argmin(dim=0)
             lags, chosen_supports = distinct[group].T
             used = group.unique().tolist()
             traces, members = [traces[g] for g in used], [(group == g).nonzero()[:, 0] for g in used]
             signals = spikes = torch.empty(0)  # the initial batch has done its part
 
         with tracker.step("output weights"):
-            filters_all = network.hidden_filters()
+            filters_all = network.hidden_filters(steps=max(seen.last for seen in traces))
             on_train, on_held_out = ([_equations(network, len(m)) for m in members] for _ in range(2))
             jobs = [(train, on_train, part) for part in batches(len(train), size)]
             jobs += [(held_out, on_held_out, part) for part in batches(len(held_out), size)]
@@ -297,7 +303,6 @@ def sample(
         lambdas=lambdas.cpu(),
         traces=len(traces),
         assembly=assembly,
-        cholesky=all(by_cholesky),
         samples=len(train),
         validation_samples=len(held_out),
         batch_size=size,
@@ -329,16 +334,17 @@ def _least_residuals(
     size: int,
     tracker: Tracker,
     work: Workspace,
-) -> tuple[Tensor, bool]:
-    """Return the least residuals (traces, outputs) if all outputs saw the same trace, and whether all by Cholesky."""
+    precision: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Return the least residuals (traces, outputs) if all outputs saw the same trace, and which of the traces' are sharp."""
     tried = [_equations(network, network.outputs) for _ in traces]
     for part in tracker.count(batches(spikes.shape[2], size)):
         batch, y = spikes[:, :, part], targets[part]
-        A = work.take("potentials", network.readout.weights, *batch.shape).copy_(batch)
+        A = work.take("potentials", targets.new_empty(0, dtype=precision), *batch.shape).copy_(batch)
         for trace, equations in zip(traces, tried, strict=True):
             equations.update(trace.features(A, work), *trace.targets(y))
     found = [equations.least_residual() for equations in tried]
-    return torch.stack([residual for residual, _ in found]), all(plain for _, plain in found)
+    return torch.stack([residual for residual, _ in found]), torch.tensor([sharp for _, sharp in found])
 
 
 def _require_finite(x: Tensor, y: Tensor) -> None:

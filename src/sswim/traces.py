@@ -39,6 +39,8 @@ class Trace:
     ----------
     basis : Tensor of shape (horizon, rank)
         `Q`, float64; its first column is constant.
+    first, last : int
+        Spikes on the steps ``[first, last)`` are seen.
     """
 
     def __init__(self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 0.0) -> None:
@@ -49,11 +51,13 @@ class Trace:
         U, s, _ = torch.linalg.svd(K - constant @ (constant.T @ K), full_matrices=False)
         rank = min(int((s > max(tolerance, 1e-13) * torch.linalg.matrix_norm(K, 2).clamp_min(1e-300)).sum()), horizon - 1)
         self.basis = torch.cat([constant, U[:, :rank]], dim=1)  # (H, R)
-        self._matrix = self.basis.T @ K  # (R, S)
+        seen = (K != 0).any(dim=0).nonzero()[:, 0].tolist() or [0]
+        self.first, self.last = seen[0], seen[-1] + 1
+        self._matrix = (self.basis.T @ K[:, self.first : self.last]).contiguous()  # (R, last - first)
 
     def features(self, spikes: Tensor, work: Workspace | None = None) -> Tensor:
-        """Map spikes (neurons, steps, batch) to traces in the basis, (neurons, rank, batch)."""
-        matrix = self._matrix.to(spikes)
+        """Map spikes (neurons, steps, batch), at least `last` steps, to traces in the basis, (neurons, rank, batch)."""
+        matrix, spikes = self._matrix.to(spikes), spikes[:, self.first : self.last]
         if work is None:
             return torch.matmul(matrix, spikes)
         out = work.take("features", spikes, len(spikes), len(matrix), spikes.shape[2])
@@ -79,11 +83,14 @@ class Assembly:
         initial batch. None gives every output its own pair, as in the paper.
     skip : int
         In the search for supports, every `skip`-th candidate is tried first, and then the neighbours of the best.
+    samples : int, optional
+        Number of samples of the initial batch that delays' and supports' residuals are compared on; all if None.
     """
 
     tolerance: float = 5e-2
     traces: int | None = 4
     skip: int = 4
+    samples: int | None = 500
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < 1:
@@ -91,6 +98,8 @@ class Assembly:
         if self.traces is not None:
             check_integer("Assembly: traces", self.traces, 1)
         check_integer("Assembly: skip", self.skip, 1)
+        if self.samples is not None:
+            check_integer("Assembly: samples", self.samples, 1)
 
     def representatives(self, lags: Tensor, supports: Tensor) -> Tensor:
         r"""Choose few (lag, support) pairs that lie near to those of all outputs.
@@ -119,4 +128,4 @@ class Assembly:
         return pairs[sorted(set(chosen))]
 
 
-ASSEMBLIES: dict[str, Assembly] = {"fast": Assembly(), "exact": Assembly(tolerance=0.0, traces=None, skip=1)}
+ASSEMBLIES: dict[str, Assembly] = {"fast": Assembly(), "exact": Assembly(tolerance=0.0, traces=None, skip=1, samples=None)}

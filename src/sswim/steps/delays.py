@@ -11,6 +11,9 @@ from sswim._checks import check_integer, check_positive
 
 __all__ = ["DELAYS", "CorrelationDelays", "FixedDelays"]
 
+# Numbers that fit in the processor's cache.
+CACHED = 1_500_000
+
 
 @dataclass(frozen=True)
 class CorrelationDelays:
@@ -25,8 +28,10 @@ class CorrelationDelays:
     Parameters
     ----------
     samples : int, optional
-        Number of samples of the initial batch to aggregate over; all if None. Each contributes every neuron, so that a
-        few hundred already give a robust maximum.
+        Number of samples of the initial batch to aggregate over; all if None. A few hundred already give a robust maximum.
+    neurons : int, optional
+        Number of neurons that each sample contributes; all if None. The next sample contributes others, so that all take
+        part. Neurons that see the same sample say much the same: it is better to spend the time on more samples.
 
     Notes
     -----
@@ -35,12 +40,15 @@ class CorrelationDelays:
     """
 
     samples: int | None = 250
+    neurons: int | None = 128
 
     def __post_init__(self) -> None:
         if self.samples is not None:
             check_integer("CorrelationDelays: samples", self.samples, 1)
+        if self.neurons is not None:
+            check_integer("CorrelationDelays: neurons", self.neurons, 1)
 
-    def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int) -> Tensor:
+    def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int, first: int = 0) -> Tensor:
         """Return the sum of absolute correlations over a batch; batches add up.
 
         Parameters
@@ -49,6 +57,8 @@ class CorrelationDelays:
         targets : Tensor of shape (batch, horizon, outputs), on the steps from `start` on
         start, lags : int
             First target step :math:`T`, and number of lags (0, ..., lags - 1).
+        first : int
+            Number of samples in the batches before.
 
         Returns
         -------
@@ -59,11 +69,17 @@ class CorrelationDelays:
         total = torch.zeros(outputs, lags, dtype=torch.float64, device=spikes.device)
         before = max(lags - 1 - start, 0)  # lags that reach back before the first step meet silence
         part = torch.nn.functional.pad(spikes, (0, 0, before, 0))[:, start + before - lags + 1 :]
+        apart = 1 if self.neurons is None else -(-len(spikes) // self.neurons)
+        chunk = max(16, CACHED // (outputs * lags))
         # One sample at a time, because of the absolute value. A direct sliding product: with at most some hundred lags it
-        # is several times faster than multiplying Fourier transforms, one inverse per neuron and output.
-        for train, target in zip(part.permute(2, 0, 1).contiguous(), y.mT.to(part.dtype), strict=True):
-            c = torch.nn.functional.conv1d(train[:, None], target[:, None].contiguous())  # (N, C, lags)
-            total += c.abs_().sum(dim=0).flip(1)
+        # is several times faster than multiplying Fourier transforms, one inverse per neuron and output. Results that stay
+        # in the cache make it three times faster still.
+        for m, (train, target) in enumerate(zip(part.permute(2, 0, 1), y.mT.to(part.dtype), strict=True), start=first):
+            rows = train[m % apart :: apart, None].contiguous()  # (n, 1, .)
+            target = target[:, None].contiguous()
+            for i in range(0, len(rows), chunk):
+                c = torch.nn.functional.conv1d(rows[i : i + chunk], target)  # (n, C, lags)
+                total += c.abs_().sum(dim=0).flip(1)
         return total
 
     def lags(self, correlation: Tensor) -> Tensor:
@@ -80,7 +96,7 @@ class FixedDelays:
     def __post_init__(self) -> None:
         check_positive("FixedDelays: value", self.value, zero=True)
 
-    def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int) -> Tensor:
+    def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int, first: int = 0) -> Tensor:
         """Return zeros: there is nothing to learn from the data."""
         return torch.zeros(targets.shape[2], 1, dtype=torch.float64, device=spikes.device)
 
