@@ -192,6 +192,28 @@ def test_lambda_search_equals_a_loop_over_ridge(generator):
         np.testing.assert_allclose(float(bias[i]), fits[best].intercept_, rtol=1e-8)
 
 
+def test_validation_in_the_basis_of_all_candidates_chooses_the_same(generator):
+    spikes = (torch.rand(120, START + HORIZON, 90, generator=generator) < 0.3).double()
+    targets = spikes[:, -HORIZON:, :1] + 0.3 * torch.randn(120, HORIZON, 1, generator=generator, dtype=torch.float64)
+    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)
+    train = accumulate(trace, spikes[:80], targets[:80], [slice(None)])
+    held_out = accumulate(trace, spikes[80:], targets[80:], [slice(None)])
+    search = LambdaSearch()
+    basis = search.basis(train)
+    assert basis.shape[1] < 0.3 * 90
+    torch.testing.assert_close(basis.T @ basis, torch.eye(basis.shape[1], dtype=torch.float64))
+    for lambda_ in torch.logspace(-8, 6, 9, dtype=torch.float64).tolist():  # candidates lie in its span
+        w, _ = train.solve(lambda_)
+        assert (w - basis @ (basis.T @ w)).norm() <= 1e-8 * w.norm()
+    few = NormalEquations(basis.shape[1], 1, HORIZON)
+    features = trace.features(spikes[80:].permute(2, 1, 0).contiguous())
+    few.update(torch.einsum("nf,nrb->frb", basis, features), *trace.targets(targets[80:]))
+    for mine, expected in zip(search.solve(train, few, basis), search.solve(train, held_out), strict=True):
+        torch.testing.assert_close(mine, expected)
+    many = accumulate(trace, spikes[:80], targets[:80].expand(-1, -1, 40), [slice(None)])
+    assert search.basis(many) is None  # a Gram matrix is cheaper
+
+
 def test_lambda_grid_is_extended_only_at_its_ends(generator):
     spikes, targets = spikes_and_targets(generator, samples=80)
     trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)
@@ -212,6 +234,7 @@ def test_fixed_lambda_does_not_search(generator):
     weights, bias, chosen = FixedLambda(0.2).solve(train, train)
     torch.testing.assert_close(weights, train.solve(0.2)[0])
     assert chosen.tolist() == [0.2] * 3
+    assert FixedLambda(0.2).basis(train).shape == (len(train.gram), 0)
 
 
 def test_every_named_variant_is_tested_here():

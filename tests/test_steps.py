@@ -448,9 +448,7 @@ def test_correlation_of_few_neurons_lets_all_take_their_turn(generator):
     spikes = (torch.rand(6, 13, 5, generator=generator) < 0.4).double()  # (samples, steps, neurons)
     targets = torch.randn(6, 5, 2, generator=generator, dtype=torch.float64)
     few = CorrelationDelays(neurons=2).correlate(spikes.permute(2, 1, 0), targets, 8, 8)  # each third neuron
-    expected = sum(
-        literal.correlation(spikes[[m], :, m % 3 :: 3].numpy(), targets[[m]].numpy(), 8, 8) for m in range(6)
-    )
+    expected = sum(literal.correlation(spikes[[m], :, m % 3 :: 3].numpy(), targets[[m]].numpy(), 8, 8) for m in range(6))
     np.testing.assert_allclose(few, expected, atol=1e-9)
 
 

@@ -16,6 +16,9 @@ from sswim._linalg import gram, pivoted_cholesky, safe_eigh
 
 __all__ = ["REGULARIZATION", "FixedLambda", "LambdaSearch", "NormalEquations"]
 
+# How far a search for the regularisation may leave its grid, within a step.
+FLOOR, CEILING = 1e-8, 1e6
+
 
 class NormalEquations:
     r"""Sufficient statistics of linear regressions that share their features, centred batch by batch.
@@ -49,6 +52,7 @@ class NormalEquations:
         self.energy = zeros(outputs)
         self._mean = zeros(features)  # of coordinate 0, so sqrt(H) times the mean over rows
         self._target_mean = zeros(outputs)
+        self._eigen: tuple[Tensor, Tensor] | None = None
 
     @property
     def feature_mean(self) -> Tensor:
@@ -101,6 +105,7 @@ class NormalEquations:
 
     def _add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int) -> None:
         """Add sums that are centred at means of their own."""
+        self._eigen = None
         total = self.samples + samples
         shift, target_shift = mean - self._mean, target_mean - self._target_mean
         between = self.samples * samples / total
@@ -113,14 +118,21 @@ class NormalEquations:
         self._target_mean += target_shift * (samples / total)
         self.samples = total
 
+    def eigen(self) -> tuple[Tensor, Tensor]:
+        """Return eigenvalues (features,), none below 0, and eigenvectors (features, features) of the Gram matrix."""
+        if self._eigen is None:
+            values, vectors = safe_eigh(self.gram)
+            self._eigen = values.clamp_min(0), vectors
+        return self._eigen
+
     def bias(self, weights: Tensor) -> Tensor:
         """Return the best biases (outputs,) for weights (features, outputs)."""
         return self.target_mean - self.feature_mean @ weights
 
     def solve(self, lambda_: float) -> tuple[Tensor, Tensor]:
         r"""Return weights (features, outputs) and biases (outputs,) with penalty :math:`M \lambda |w|^2`."""
-        values, vectors = safe_eigh(self.gram)
-        damping = (values.clamp_min(0) + self.samples * lambda_).clamp_min(1e-300)
+        values, vectors = self.eigen()
+        damping = (values + self.samples * lambda_).clamp_min(1e-300)
         weights = vectors @ ((vectors.T @ self.cross) / damping[:, None])
         return weights, self.bias(weights)
 
@@ -143,7 +155,9 @@ class NormalEquations:
         factor, order = pivoted_cholesky(unit, max(25 * self._epsilon, 1e-12))
         cross = (self.cross[seen] / size[seen, None])[order]
         explained = torch.linalg.solve_triangular(factor, cross, upper=False).square().sum(dim=0)
-        sharp = self._epsilon < 1e-12 or (len(order) == len(unit) and bool((factor.diagonal() ** 2 > 1e4 * self._epsilon).all()))
+        sharp = self._epsilon < 1e-12 or (
+            len(order) == len(unit) and bool((factor.diagonal() ** 2 > 1e4 * self._epsilon).all())
+        )
         return (self.energy - explained).clamp_min(0), sharp
 
 
@@ -176,34 +190,53 @@ class LambdaSearch:
             raise ValueError(f"LambdaSearch: high must be >= low, got {self.high} < {self.low}.")
         check_integer("LambdaSearch: count", self.count, 1)
 
-    def solve(self, train: NormalEquations, validation: NormalEquations) -> tuple[Tensor, Tensor, Tensor]:
-        """Return weights (features, outputs), biases (outputs,) and the chosen lambda of each output."""
-        values, vectors = safe_eigh(train.gram)
-        values = values.clamp_min(0)[:, None]
+    def basis(self, train: NormalEquations) -> Tensor | None:
+        r"""Return an orthonormal basis (features, few) of all weights that the search may meet; None if that is not few.
+
+        In the basis of eigenvectors these weights are one vector times the functions :math:`1 / (\Lambda + M \lambda)` of
+        the eigenvalue, and over all :math:`\lambda` these functions span some twenty dimensions. So validation samples
+        need no Gram matrix of all features, but only one of the predictions by that basis.
+        """
+        values, vectors = train.eigen()
+        low, high = (min(self.low, FLOOR), max(self.high, CEILING)) if self.extend else (self.low, self.high)
+        penalties = train.samples * torch.logspace(math.log10(low), math.log10(high), 64, dtype=torch.float64)
+        damping = values[:, None] + penalties.to(values)  # (N, 64)
+        U, s, _ = torch.linalg.svd(damping[:, :1] / damping, full_matrices=False)
+        U = U[:, s > 1e-10 * s[0]] / damping[:, :1]
+        if U.shape[1] * train.cross.shape[1] > 0.3 * len(values):  # where multiplying by the basis takes as long as a Gram
+            return None
+        spanned = (vectors.T @ train.cross)[:, :, None] * U[:, None, :]  # (N, C, .)
+        size = torch.linalg.vector_norm(spanned, dim=0).clamp_min(1e-300)
+        return vectors @ torch.linalg.qr((spanned / size).flatten(1)).Q
+
+    def solve(
+        self, train: NormalEquations, validation: NormalEquations, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return weights (features, outputs), biases (outputs,) and the chosen lambda of each output.
+
+        With a `basis` from the method of that name, `validation` holds the sums of the features multiplied by it.
+        """
+        values, vectors = train.eigen()
+        values = values[:, None]
         target = vectors.T @ train.cross  # (N, C)
         grid = torch.logspace(math.log10(self.low), math.log10(self.high), self.count, dtype=torch.float64).tolist()
 
-        # Everything in the basis of eigenvectors, where solving is a division.
-        gram_v, cross_v = vectors.T @ validation.gram @ vectors, vectors.T @ validation.cross
-        mean, mean_v = vectors.T @ train.feature_mean, vectors.T @ validation.feature_mean
-
-        def coefficients(lambda_: float) -> Tensor:
-            return target / (values + train.samples * lambda_).clamp_min(1e-300)
+        # From the basis of eigenvectors, where solving is a division, to that of the validation sums.
+        there = vectors if basis is None else basis.T @ vectors  # (few, N)
+        mean = train.feature_mean if basis is None else basis.T @ train.feature_mean
 
         def error(lambda_: float) -> Tensor:
-            w = coefficients(lambda_)
-            offset = (mean_v - mean) @ w + train.target_mean - validation.target_mean
-            centred = (w * (gram_v @ w - 2 * cross_v)).sum(dim=0) + validation.energy
-            return centred + validation.samples * validation.horizon * offset**2
+            w = there @ (target / (values + train.samples * lambda_).clamp_min(1e-300))
+            return validation.squared_error(w, train.target_mean - mean @ w)
 
         errors = [error(lambda_) for lambda_ in grid]
         ratio = grid[-1] / grid[-2] if self.count > 1 else 2.0
         while self.extend and self.count > 1:
             best = torch.stack(errors).argmin(dim=0)
-            if bool((best == len(grid) - 1).any()) and grid[-1] < 1e6:
+            if bool((best == len(grid) - 1).any()) and grid[-1] < CEILING:
                 grid.append(grid[-1] * ratio)
                 errors.append(error(grid[-1]))
-            elif bool((best == 0).any()) and grid[0] > 1e-8:
+            elif bool((best == 0).any()) and grid[0] > FLOOR:
                 grid.insert(0, grid[0] / ratio)
                 errors.insert(0, error(grid[0]))
             else:
@@ -223,7 +256,13 @@ class FixedLambda:
     def __post_init__(self) -> None:
         check_positive("FixedLambda: value", self.value, zero=True)
 
-    def solve(self, train: NormalEquations, validation: NormalEquations) -> tuple[Tensor, Tensor, Tensor]:
+    def basis(self, train: NormalEquations) -> Tensor:
+        """Return a basis of nothing: no validation samples are needed."""
+        return train.gram[:, :0]
+
+    def solve(
+        self, train: NormalEquations, validation: NormalEquations, basis: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return weights (features, outputs), biases (outputs,) and the lambda of each output."""
         weights, bias = train.solve(self.value)
         return weights, bias, torch.full_like(bias, self.value)

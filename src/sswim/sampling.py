@@ -154,7 +154,7 @@ def sample(
     normalizer = resolve("normalizer", normalizer, NORMALIZERS, "scale")
     delays = resolve("delays", delays, DELAYS, "correlate")
     supports = resolve("supports", supports, SUPPORTS, "choose")
-    regularization = resolve("regularization", regularization, REGULARIZATION, "solve")
+    regularization = resolve("regularization", regularization, REGULARIZATION, "basis")
     check_integer("initial_batch", initial_batch, 2)
     budget = parse_memory(memory)
     random = Randomness(random_state)
@@ -277,21 +277,34 @@ def sample(
 
         with tracker.step("output weights"):
             filters_all = network.hidden_filters(steps=max(seen.last for seen in traces))
-            on_train, on_held_out = ([_equations(network, len(m)) for m in members] for _ in range(2))
-            jobs = [(train, on_train, part) for part in batches(len(train), size)]
-            jobs += [(held_out, on_held_out, part) for part in batches(len(held_out), size)]
-            for source, sums, part in tracker.count(jobs):
-                x, y = source.inputs(part), source.targets(part).to(device)
+            on_train = [_equations(network, len(m)) for m in members]
+            for part in tracker.count(batches(len(train), size)):
+                x, y = train.inputs(part), train.targets(part).to(device)
                 _require_finite(x, y)
                 A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
-                for seen, outputs, equations in zip(traces, members, sums, strict=True):
+                for seen, outputs, equations in zip(traces, members, on_train, strict=True):
                     equations.update(seen.features(A, work[-1]), *seen.targets(y[:, :, outputs]))
 
         with tracker.step("regularisation"):
             readout = network.readout
             lambdas = torch.empty(network.outputs, dtype=torch.float64, device=device)
-            for g, outputs in enumerate(tracker.count(members)):
-                w, b, lambdas[outputs] = regularization.solve(on_train[g], on_held_out[g])
+            bases = [regularization.basis(equations) for equations in on_train]
+            on_held_out = [
+                _equations(network, len(m), basis.shape[1] if basis is not None else None)
+                for m, basis in zip(members, bases, strict=True)
+            ]
+            needed = len(held_out) if any(len(sums.gram) for sums in on_held_out) else 0
+            for part in tracker.count(batches(needed, size)):
+                x, y = held_out.inputs(part), held_out.targets(part).to(device)
+                _require_finite(x, y)
+                A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
+                for seen, outputs, sums, basis in zip(traces, members, on_held_out, bases, strict=True):
+                    features = seen.features(A, work[-1])
+                    if basis is not None:
+                        features = (basis.T.to(dtype) @ features.flatten(1)).unflatten(1, features.shape[1:])
+                    sums.update(features, *seen.targets(y[:, :, outputs]))
+            for g, outputs in enumerate(members):
+                w, b, lambdas[outputs] = regularization.solve(on_train[g], on_held_out[g], bases[g])
                 readout.weights[outputs] = w.T.to(dtype)
                 readout.biases[outputs] = b.to(dtype)
             readout.supports.copy_(chosen_supports)
@@ -353,8 +366,9 @@ def _require_finite(x: Tensor, y: Tensor) -> None:
             raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
 
 
-def _equations(network: SpikingNetwork, outputs: int) -> NormalEquations:
-    return NormalEquations(network.hidden[-1], outputs, network.horizon, network.readout.weights.device)
+def _equations(network: SpikingNetwork, outputs: int, features: int | None = None) -> NormalEquations:
+    features = network.hidden[-1] if features is None else features
+    return NormalEquations(features, outputs, network.horizon, network.readout.weights.device)
 
 
 def _draw_pairs(
