@@ -227,6 +227,33 @@ def test_lambda_grid_is_extended_only_at_its_ends(generator):
     assert (error <= held_out.squared_error(*less) + 1e-9).all()
 
 
+def test_an_output_chooses_alone_as_in_company(generator):
+    spikes, targets = spikes_and_targets(generator, samples=80)
+    targets[:, :, 0] += 2.0 * spikes[:, -HORIZON:, 0]
+    targets[:, :, 1] += 0.1 * spikes[:, -HORIZON:, 1]
+    trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)
+    parts = [(spikes[:50], targets[:50]), (spikes[50:], targets[50:])]
+    train, held_out = (accumulate(trace, s, y, [slice(None)]) for s, y in parts)
+    together = LambdaSearch().solve(train, held_out)
+    assert len(together[2].unique()) > 1
+    for i in range(3):
+        alone = LambdaSearch().solve(*(accumulate(trace, s, y[:, :, [i]], [slice(None)]) for s, y in parts))
+        for mine, expected in zip(alone, together, strict=True):
+            torch.testing.assert_close(mine[..., 0], expected[..., i])
+
+
+def test_no_lambda_below_rounding(generator):
+    spikes, targets = spikes_and_targets(generator, samples=80)
+    targets = spikes[:, -HORIZON:, :3].double()  # without noise: the less penalty the better
+    trace = Trace(Hat(), 0.0, 0.6, START, HORIZON)
+    for dtype in (torch.float32, torch.float64):
+        sums = [accumulate(trace, spikes[p], targets[p], [slice(None)], dtype) for p in (slice(50), slice(50, 80))]
+        chosen = LambdaSearch(low=1e-9).solve(*sums)[2]
+        floor = torch.finfo(dtype).eps * torch.linalg.eigvalsh(sums[0].gram).max() / 50
+        assert chosen.min() >= floor
+        assert (chosen.min() > 1e-7) == (dtype == torch.float32)
+
+
 def test_fixed_lambda_does_not_search(generator):
     spikes, targets = spikes_and_targets(generator)
     trace = Trace(Hat(), 0.0, 2.0, START, HORIZON)

@@ -50,7 +50,7 @@ def synthetic_series(rows: int, channels: int, seed: int = 0) -> Tensor:
         x += size * rng.uniform(0.3, 1, channels) * np.sin(2 * np.pi * (t / period + rng.uniform(0, 1, channels)))
     common = _smooth(rng.standard_normal((rows, 5)), 0.98) @ rng.standard_normal((5, channels))
     x += 0.1 * common + 0.2 * _smooth(rng.standard_normal((rows, channels)), 0.9)
-    x += 0.05 * rng.standard_normal((rows, channels))
+    x += 0.2 * rng.standard_normal((rows, channels))
     x -= x.min(axis=0)
     return torch.from_numpy((x / x.max(axis=0)).astype(np.float32))
 
@@ -101,7 +101,7 @@ def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samp
     dict of str to float
         Seconds of the support search and of the weights.
     """
-    H, N, size = network.horizon, network.hidden[-1], 256
+    H, N, size = network.horizon, network.hidden[-1], 64
     filters, readout = network.hidden_filters(), network.readout
     begin = time.perf_counter()
     x, y = train.inputs(initial), train.targets(initial)

@@ -16,7 +16,7 @@ from sswim._linalg import gram, pivoted_cholesky, safe_eigh
 
 __all__ = ["REGULARIZATION", "FixedLambda", "LambdaSearch", "NormalEquations"]
 
-# How far a search for the regularisation may leave its grid, within a step.
+# How far a search for the regularisation may leave its grid.
 FLOOR, CEILING = 1e-8, 1e6
 
 
@@ -125,6 +125,10 @@ class NormalEquations:
             self._eigen = values.clamp_min(0), vectors
         return self._eigen
 
+    def noise(self) -> float:
+        """Return how far rounding may have moved the eigenvalues of the Gram matrix."""
+        return self._epsilon * float(self.eigen()[0].max()) if len(self.gram) else 0.0
+
     def bias(self, weights: Tensor) -> Tensor:
         """Return the best biases (outputs,) for weights (features, outputs)."""
         return self.target_mean - self.feature_mean @ weights
@@ -220,6 +224,8 @@ class LambdaSearch:
         values = values[:, None]
         target = vectors.T @ train.cross  # (N, C)
         grid = torch.logspace(math.log10(self.low), math.log10(self.high), self.count, dtype=torch.float64).tolist()
+        floor = max(FLOOR, train.noise() / max(train.samples, 1))  # a penalty below that leaves it to rounding
+        grid = [lambda_ for lambda_ in grid if lambda_ >= floor] or [floor]
 
         # From the basis of eigenvectors, where solving is a division, to that of the validation sums.
         there = vectors if basis is None else basis.T @ vectors  # (few, N)
@@ -229,20 +235,18 @@ class LambdaSearch:
             w = there @ (target / (values + train.samples * lambda_).clamp_min(1e-300))
             return validation.squared_error(w, train.target_mean - mean @ w)
 
-        errors = [error(lambda_) for lambda_ in grid]
-        ratio = grid[-1] / grid[-2] if self.count > 1 else 2.0
-        while self.extend and self.count > 1:
-            best = torch.stack(errors).argmin(dim=0)
-            if bool((best == len(grid) - 1).any()) and grid[-1] < CEILING:
-                grid.append(grid[-1] * ratio)
-                errors.append(error(grid[-1]))
-            elif bool((best == 0).any()) and grid[0] > FLOOR:
-                grid.insert(0, grid[0] / ratio)
-                errors.insert(0, error(grid[0]))
-            else:
-                break
-        best = torch.stack(errors).argmin(dim=0)
+        errors = torch.stack([error(lambda_) for lambda_ in grid])
+        least, best = errors.min(dim=0)
         chosen = torch.tensor(grid, dtype=torch.float64, device=best.device)[best]  # (C,)
+        if self.extend and len(grid) > 1:
+            # Each output goes on alone, so that its choice does not hang on what others share its traces.
+            for end, factor in ((len(grid) - 1, grid[-1] / grid[-2]), (0, grid[0] / grid[1])):
+                lambda_, falling = grid[end] * factor, best == end
+                while bool(falling.any()) and floor <= lambda_ <= CEILING:
+                    now = error(lambda_)
+                    falling &= now < least
+                    least, chosen = torch.where(falling, now, least), torch.where(falling, lambda_, chosen)
+                    lambda_ *= factor
         weights = vectors @ (target / (values + train.samples * chosen).clamp_min(1e-300))
         return weights, train.bias(weights), chosen
 
