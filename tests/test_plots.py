@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sswim import Forecaster
-from sswim.plots import plot_errors, plot_forecast, plot_spikes
+from sswim.plots import plot_errors, plot_forecast, plot_growth, plot_spikes
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +37,13 @@ def test_bad_places_are_named(model, wind):
         plot_forecast(model, wind, "nix")
     with pytest.raises(ValueError, match="channel must be between 0 and 7"):
         plot_forecast(model, wind, 8)
+
+
+def test_growth_plot_shows_every_point_and_exponent():
+    points = {"windows": [{"size": n, "seconds": n / 100, "memory": 2.0**30} for n in (100, 200, 400)]}
+    figure = plot_growth({"points": points, "result": {"windows": {"seconds": 1.0, "memory": 0.0}}})
+    time, memory = figure.axes
+    assert time.get_xscale() == time.get_yscale() == memory.get_yscale() == "log"
+    np.testing.assert_allclose(time.lines[0].get_xydata(), [[100, 1], [200, 2], [400, 4]])
+    np.testing.assert_allclose(memory.lines[0].get_ydata(), 1024)
+    assert "exponent 1.00" in time.get_legend().get_texts()[0].get_text()

@@ -179,6 +179,7 @@ def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = Fa
 def bench(
     name: Annotated[str, typer.Argument(help="fit, assembly, simulation, growth or electricity.")],
     out: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Where the plot of `growth` goes, as png, svg or pdf.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine: ratios inside one run, answers checked before times are reported."""
@@ -187,7 +188,13 @@ def bench(
 
         if name not in CASES:
             raise ValueError(f"bench: unknown case {name!r}. Valid names: {', '.join(map(repr, CASES))}.")
+        if picture is not None and name != "growth":
+            raise ValueError(f"bench: only 'growth' has a picture, {name!r} has none. Leave --picture away.")
         result = run(name, out)
+        if picture is not None:
+            from sswim.plots import plot_growth
+
+            plot_growth(result).savefig(picture, dpi=150)
         if as_json:
             return _print_json(result)
         table = Table("figure", "value", title=f"sswim bench {name}")

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from sswim.estimators import Forecaster
 
-__all__ = ["plot_errors", "plot_forecast", "plot_spikes"]
+__all__ = ["plot_errors", "plot_forecast", "plot_growth", "plot_spikes"]
 
 
 def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: int | None = None, ax: Any = None) -> Any:
@@ -73,6 +73,20 @@ def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
     ax.set(xlabel="steps ahead", ylabel="RSE (lower is better)")
     ax.legend(frameon=False, fontsize=8)
     return ax
+
+
+def plot_growth(result: dict[str, Any]) -> Figure:
+    """Draw how time and peak memory grow, on logarithmic axes, from what ``sswim bench growth`` measured."""
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for ax, key, label, unit in zip(axes, ("seconds", "memory"), ("seconds", "peak memory, MiB"), (1, 2**20), strict=True):
+        for number, (name, points) in enumerate(result["points"].items()):
+            sizes, values = (np.array([point[k] for point in points], dtype=float) for k in ("size", key))
+            exponent = result["result"][name][key]
+            ax.loglog(sizes, values / unit, "o-", ms=3, lw=1.2, color=f"C{number}", label=f"{name}: exponent {exponent:.2f}")
+        ax.set(xlabel="size", ylabel=label)
+        ax.legend(frameon=False, fontsize=7)
+    return figure
 
 
 def _pick(model: Forecaster, series: Any, channel: int | str) -> tuple[np.ndarray, int]:
