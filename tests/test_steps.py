@@ -26,6 +26,7 @@ from sswim.steps import (
     CorrelationDelays,
     Cosine,
     DistWeights,
+    Diverse,
     DotWeights,
     Euclidean,
     FixedDelays,
@@ -39,12 +40,13 @@ from sswim.steps import (
     RandomWeights,
     SupportSearch,
     TemporalGrid,
+    TemporalSpread,
     VanRossum,
 )
 from sswim.steps.pairs import lower_triangle
 
 VARIANTS = {
-    "TEMPORAL": {"grid": TemporalGrid},
+    "TEMPORAL": {"grid": TemporalGrid, "spread": TemporalSpread},
     "METRICS": {
         "l2": Euclidean,
         "cosine": Cosine,
@@ -56,7 +58,7 @@ VARIANTS = {
     },
     "PAIRS": {"gradient": GradientPairs},
     "WEIGHTS": {"dot": DotWeights, "dist": DistWeights, "random": RandomWeights},
-    "NORMALIZERS": {"mean-std": MeanStd, "fluctuation": Fluctuation},
+    "NORMALIZERS": {"mean-std": MeanStd, "fluctuation": Fluctuation, "diverse": Diverse},
     "DELAYS": {"correlation": CorrelationDelays, "zero": FixedDelays},
     "SUPPORTS": {"search": SupportSearch, "fixed": FixedSupports},
 }
@@ -73,9 +75,8 @@ def test_the_table_lists_every_public_variant():
 # --- temporal parameters -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TEMPORAL)
-def test_temporal_parameters_follow_the_formula(name):
-    step, N, O, H = TEMPORAL[name], 23, 30, 7
+def test_temporal_parameters_follow_the_formula():
+    step, N, O, H = TEMPORAL["grid"], 23, 30, 7
     for l, L in [(1, 1), (1, 2), (2, 2)]:
         tau, sigma, varsigma = step.assign(l, L, neurons=N, window=O, horizon=H)
         for i in range(1, N + 1):
@@ -89,6 +90,19 @@ def test_longest_delay_is_the_horizon_where_that_exceeds_the_window():
     assert tau.max() == pytest.approx(96 * 0.999)
     _, sigma, _ = TemporalGrid(cycle=1).assign(1, 1, neurons=3, window=12, horizon=96)
     assert sigma.tolist() == [5.0] * 3
+
+
+@pytest.mark.parametrize(("l", "L"), [(1, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("window", [12, 168])
+def test_spread_delays_and_supports_fill_their_plane_and_stay_in_the_window(l, L, window):
+    step = TEMPORAL["spread"]
+    tau, sigma, varsigma = step.assign(l, L, neurons=400, window=window, horizon=7)
+    longest, widest = 0.6 * window / L, max(0.3 * window / L, 1.0)
+    assert 0 <= tau.min() and tau.max() <= longest and sigma.min() >= 1 and sigma.max() <= widest + 1e-9
+    u, v = (tau / longest) ** (2 / 3), torch.log(sigma) / max(np.log(widest), 1e-9)
+    cells = torch.histogramdd(torch.stack([u, v], dim=1), bins=[4, 4], range=[0.0, 1.0, 0.0, 1.0]).hist
+    assert cells.min() >= 20 or widest == 1  # 25 in each of 16 cells, were it perfect
+    assert varsigma.tolist() == [3.0] * 400
 
 
 # --- pseudometrics -------------------------------------------------------------------------------------------------
@@ -398,10 +412,21 @@ def test_normalised_potentials_have_the_wanted_statistics(step, generator):
 def test_no_neuron_stays_silent(name, generator):
     v = torch.rand(5, 20, 10, generator=generator, dtype=torch.float64) * 1e-3  # never near the threshold
     v[0] = 0.4  # and one that never moves
-    step = type(NORMALIZERS[name])(**({"mean": -50.0} if name == "mean-std" else {"distance": 50.0}))
+    low = {"mean-std": {"mean": -50.0}, "fluctuation": {"distance": 50.0}, "diverse": {"low": 1e-9, "high": 1e-9}}[name]
+    step = type(NORMALIZERS[name])(**low)
     alpha, beta, _ = step.scale(statistics_of(v))
     top = (alpha[:, None, None] * v + beta[:, None, None]).amax(dim=(1, 2))
     torch.testing.assert_close(top, torch.full_like(top, 1 + step.margin))
+
+
+def test_diverse_neurons_are_above_the_threshold_in_evenly_spread_parts_of_the_time(generator):
+    v = 5 * torch.randn(50, 300, 40, generator=generator, dtype=torch.float64) - 2
+    alpha, beta, gamma = Diverse(0.1, 0.5, cost=1.5).scale(statistics_of(v))
+    after = alpha[:, None, None] * v + beta[:, None, None]
+    torch.testing.assert_close(statistics_of(after.clone()).deviation, torch.ones(50, dtype=torch.float64))
+    above = (after >= 1).double().mean(dim=(1, 2)).sort().values
+    torch.testing.assert_close(above, torch.linspace(0.104, 0.496, 50, dtype=torch.float64), atol=0.02, rtol=0)
+    assert gamma.tolist() == [-1.5] * 50
 
 
 def test_fluctuation_is_mean_std_in_other_units(generator):
@@ -442,6 +467,17 @@ def test_correlations_add_over_batches(generator):
         whole = step.correlate(spikes, targets, 8, 8)
         parts = [step.correlate(spikes[:, :, p], targets[p], 8, 8, p.start) for p in (slice(0, 3), slice(3, 6))]
         torch.testing.assert_close(sum(parts), whole)
+
+
+def test_correlation_takes_what_the_work_allows():
+    assert CorrelationDelays().within(1000, 300, 8 * 48 * 24) == CorrelationDelays(1000, 300)  # little work: everything
+    few = CorrelationDelays().within(1000, 750, 321 * 168 * 96)
+    assert (few.samples, few.neurons) == (150, 128)
+    some = CorrelationDelays(work=1e9).within(1000, 750, 2500)
+    assert some.samples * some.neurons == pytest.approx(4e5, rel=0.01) and some.samples == 533
+    everything = CorrelationDelays(work=np.inf).within(1000, 750, 10**9)
+    assert (everything.samples, everything.neurons) == (1000, 750)
+    assert CorrelationDelays(samples=7, neurons=5).within(1000, 750, 10) == CorrelationDelays(7, 5)
 
 
 def test_correlation_of_few_neurons_lets_all_take_their_turn(generator):
@@ -492,6 +528,8 @@ def test_lags_are_aggregated_by_median_or_minimum():
         (lambda: TemporalGrid(min_support=5, max_support=4), "max_support must be >= min_support"),
         (lambda: TemporalGrid(max_delay=-1), "max_delay must be a finite number >= 0"),
         (lambda: GradientPairs(epsilon=0), "epsilon must be a finite number > 0"),
+        (lambda: Diverse(low=0.5, high=0.2), "low <= high < 1 must hold, got low=0.5, high=0.2"),
+        (lambda: TemporalSpread(max_support=0), "max_support must be"),
         (lambda: MeanStd(mean=1), "mean must be below the threshold 1, got 1"),
         (lambda: MeanStd(deviation=-1), "deviation must be"),
         (lambda: Fluctuation(distance=0), "distance must be"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -72,10 +72,10 @@ class Tracker:
             self._progress.remove_task(task)
         self.records.append(StepRecord(name, time.perf_counter() - begin, peak_memory()))
 
-    def count(self, items: Sequence[T]) -> Iterator[T]:
-        """Yield `items`, moving the current step's bar by one each."""
+    def count(self, items: Iterable[T], total: int | None = None) -> Iterator[T]:
+        """Yield `items`, moving the current step's bar by one each; `total` of them if they can not tell."""
         if self._task is not None:
-            self._progress.reset(self._task, total=len(items))
+            self._progress.reset(self._task, total=len(items) if isinstance(items, Sized) else total)
         for item in items:
             yield item
             if self._task is not None:

@@ -106,7 +106,7 @@ def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samp
     begin = time.perf_counter()
     x, y = train.inputs(initial), train.targets(initial)
     spikes = torch.cat([network.hidden_spikes(x[part], filters) for part in batches(len(x), size)], dim=2)
-    step = CorrelationDelays(samples=None, neurons=None)
+    step = CorrelationDelays(work=math.inf)
     lags = step.lags(step.correlate(spikes, y, network.start, network.window))
     search = SupportSearch()
     lag, candidates = search.shared_lag(lags), search.candidates(H)
@@ -118,7 +118,8 @@ def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samp
         residuals.append(stacked.square().sum(dim=0) - (Q.T @ stacked).square().sum(dim=0))
     table = torch.stack(residuals).double()
     seconds = {"supports": time.perf_counter() - begin}
-    for i in (table <= 1.02 * table.min(dim=0).values).any(dim=1).nonzero()[:, 0].tolist():
+    near = table <= 1.01 * table.min(dim=0).values
+    for i in (near & (near.sum(dim=0) > 1)).any(dim=1).nonzero()[:, 0].tolist():
         table[i] = _sharp_residual(_traces(network, spikes, lag, float(candidates[i])), stacked)
     supports = search.choose(candidates, table)
     begin = time.perf_counter()
@@ -166,7 +167,7 @@ def bench_fit(
         seconds, rse, predictions = {}, {}, {}
         for assembly in ("fast", "exact"):
             network = _network(outputs, window, horizon, neurons)
-            delays = CorrelationDelays(samples=None, neurons=None) if assembly == "exact" else "correlation"
+            delays = CorrelationDelays(work=math.inf) if assembly == "exact" else "correlation"
             begin = time.perf_counter()
             report = sample(network, train, validation=held_out, assembly=assembly, delays=delays, random_state=seed)
             seconds[assembly] = time.perf_counter() - begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,15 +16,24 @@ from torch import Tensor
 
 from sswim._checks import check_fraction, check_integer, parse_memory
 from sswim._series import Series, as_series, continue_index
+from sswim.hidden import batch_size
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
-from sswim.sampling import batch_size, sample
+from sswim.sampling import sample
 from sswim.windows import Subset, Windows, batches
+
+if TYPE_CHECKING:
+    from sswim.forecasting import ForecastStream
 
 __all__ = ["Forecaster"]
 
+CHOICES = {
+    "channels": ("joint", "shared"),
+    "readout": ("trajectory", "direct"),
+    "scaling": ("auto", "channel", "standard", "none"),
+}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 Self = TypeVar("Self", bound="Forecaster")
 
@@ -41,8 +50,22 @@ class Forecaster(BaseEstimator):
     kernel, deeper_kernel, output_kernel : str or callable
         Kernel of the first hidden layer, of further hidden layers, and of the output layer: ``"hat"``, ``"morlet"``,
         ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any callable.
+    channels : {"joint", "shared"}
+        Whether all channels enter one network, as in the paper, or one small network runs on every channel alike.
+    readout : {"trajectory", "direct"}
+        Whether an output's voltage draws the horizon, as in the paper, or separate weights for each step ahead read the
+        hidden layers at the forecast's origin. Then the network runs along the series once instead of once per window.
+    skip : bool
+        With a direct readout, whether the window's own rows reach the output too, so that the spikes only have to explain
+        what a linear model can not.
+    corrections : int
+        With shared channels and a direct readout, number of directions of the features on which each channel's weights may
+        differ from the common ones; 0 for common weights only.
+    traces : sequence of float, optional
+        With a direct readout, time constants of the spikes' traces in steps.
     temporal, input_metric, deeper_metric, output_metric, pairs, weights, normalizer, delays, supports, regularization
-        The steps of the algorithm, by name or as objects; see `sswim.sample` and `sswim.steps`.
+        The steps of the algorithm, by name or as objects; see `sswim.sample` and `sswim.steps`. ``"auto"`` is ``"grid"`` and
+        ``"mean-std"``, as in the paper, and with a direct readout ``"spread"`` and ``"diverse"``.
     assembly : {"auto", "fast", "exact"} or Assembly
         Whether the sums over all windows may be thinned out; see `sswim.traces.Assembly`. ``"auto"`` is exact where that
         takes seconds, and fast otherwise.
@@ -52,8 +75,9 @@ class Forecaster(BaseEstimator):
         Part of the windows, the last ones, on which the regularisation is chosen.
     stride : int
         Use every `stride`-th window for fitting.
-    scaling : {"channel", "none"}
-        Bring each channel to [0, 1] by its range in the training windows, or leave the data as it is.
+    scaling : {"auto", "channel", "standard", "none"}
+        Bring each channel to [0, 1] by its range in the training windows, or to mean 0 and deviation 1 there, or leave the
+        data as it is. ``"auto"`` is ``"channel"``, as in the paper, and with a direct readout ``"standard"``.
     clip : bool
         Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
         not limited). Without, a channel that leaves its range drives every neuron that listens to it out of its own.
@@ -76,6 +100,8 @@ class Forecaster(BaseEstimator):
         What every step chose, with times and memory.
     low_, high_ : array of shape (channels,)
         Each channel's range in the training windows.
+    offset_, span_ : array of shape (channels,)
+        What is subtracted from each channel, and what it is divided by then.
     n_features_in_ : int
         Number of channels.
     columns_ : list or None
@@ -99,13 +125,18 @@ class Forecaster(BaseEstimator):
         kernel: str | Kernel = "morlet",
         deeper_kernel: str | Kernel = "hat",
         output_kernel: str | Kernel = "hat",
-        temporal: Any = "grid",
+        channels: str = "joint",
+        readout: str = "trajectory",
+        skip: bool = False,
+        corrections: int = 150,
+        traces: Sequence[float] | None = None,
+        temporal: Any = "auto",
         input_metric: Any = "entropy",
         deeper_metric: Any = "entropy",
         output_metric: Any = "entropy",
         pairs: Any = "gradient",
         weights: Any = "dot",
-        normalizer: Any = "mean-std",
+        normalizer: Any = "auto",
         delays: Any = "correlation",
         supports: Any = "search",
         regularization: Any = "search",
@@ -113,7 +144,7 @@ class Forecaster(BaseEstimator):
         initial_batch: int = 1000,
         validation: float = 0.2,
         stride: int = 1,
-        scaling: str = "channel",
+        scaling: str = "auto",
         clip: bool = True,
         missing: str = "error",
         dtype: str = "float32",
@@ -128,6 +159,11 @@ class Forecaster(BaseEstimator):
         self.kernel = kernel
         self.deeper_kernel = deeper_kernel
         self.output_kernel = output_kernel
+        self.channels = channels
+        self.readout = readout
+        self.skip = skip
+        self.corrections = corrections
+        self.traces = traces
         self.temporal = temporal
         self.input_metric = input_metric
         self.deeper_metric = deeper_metric
@@ -200,25 +236,31 @@ class Forecaster(BaseEstimator):
                 "forecasts will be constant too.",
                 stacklevel=3,
             )
+        self.offset_, self.span_ = self._scales(seen)
         self.n_features_in_ = series.channels
         self.columns_ = series.columns
         if series.columns is not None and all(isinstance(c, str) for c in series.columns):
             self.feature_names_in_ = np.asarray(series.columns, dtype=object)
         self.network_ = self._build_network(series.channels)
+        if self.readout == "direct":
+            from sswim.forecasting import fit
+
+            self.report_: SamplingReport = fit(self, rows, kept)
+            return
         samples = Windows(
             [self._encode(r) for r in rows], self.window, self.horizon, self.stride, [self._scale(r) for r in rows]
         )
-        self.report_: SamplingReport = sample(
+        self.report_ = sample(
             self.network_,
             Subset(samples, train),
             validation=Subset(samples, held_out),
-            temporal=self.temporal,
+            temporal="grid" if self.temporal == "auto" else self.temporal,
             input_metric=self.input_metric,
             deeper_metric=self.deeper_metric,
             output_metric=self.output_metric,
             pairs=self.pairs,
             weights=self.weights,
-            normalizer=self.normalizer,
+            normalizer="mean-std" if self.normalizer == "auto" else self.normalizer,
             delays=self.delays,
             supports=self.supports,
             regularization=self.regularization,
@@ -235,7 +277,8 @@ class Forecaster(BaseEstimator):
         Parameters
         ----------
         X : DataFrame, array of shape (rows, channels), or a list of these
-            Of each series the last `window` rows are used.
+            Of each series the last `window` rows are used; with a direct readout the `window` rows before them too, if there,
+            for a network that runs along a series has a past.
 
         Returns
         -------
@@ -256,16 +299,53 @@ class Forecaster(BaseEstimator):
                 raise ValueError(
                     f"series: a forecast needs the last {self.window} rows (window) without a gap, got {len(last)}."
                 )
-            forecasts.append((last[-self.window :], index, series))
-        x = self._encode(torch.from_numpy(np.stack([last for last, _, _ in forecasts])))
-        size = batch_size(self.network_, parse_memory(self.memory))
-        forecast = self._forecaster()
-        values = np.concatenate([forecast(x[part]) for part in batches(len(x), size)])
+            forecasts.append((last, index, series))
+        if self.readout == "direct":
+            from sswim.forecasting import last_forecast
+
+            values = np.stack([last_forecast(self, torch.from_numpy(last)) for last, _, _ in forecasts])
+        else:
+            x = self._encode(torch.from_numpy(np.stack([last[-self.window :] for last, _, _ in forecasts])))
+            size = batch_size(self.network_, parse_memory(self.memory))
+            forecast = self._forecaster()
+            values = np.concatenate([forecast(x[part]) for part in batches(len(x), size)])
         results: list[Any] = [
             pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns) if series.labelled else value
             for value, (_, index, series) in zip(values, forecasts, strict=True)
         ]
         return values if stacked else results if several else results[0]
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
+        """Return lower and upper bounds that the rows after `X` lie between in a part `coverage` of all cases.
+
+        Split conformal: the bounds stand as far from the forecast as errors on the validation part did, separately for each
+        step ahead and channel. For a direct readout.
+        """
+        check_is_fitted(self, "error_quantiles_", msg="predict_interval needs a Forecaster fitted with readout='direct'.")
+        forecast, half = self.predict(X), self._half_width(coverage)
+        if isinstance(forecast, list):
+            return [f - half for f in forecast], [f + half for f in forecast]
+        return forecast - half, forecast + half
+
+    def _half_width(self, coverage: float) -> np.ndarray:
+        """Return half the width of intervals, (horizon, channels), in the data's own units."""
+        from sswim.forecasting import LEVELS
+
+        if not LEVELS[0] <= coverage <= LEVELS[-1]:
+            raise ValueError(f"coverage must lie between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
+        above = int(np.searchsorted(LEVELS, coverage).clip(1))
+        part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
+        low, high = self.error_quantiles_[above - 1], self.error_quantiles_[above]
+        return (low + part * (high - low)) * self.span_
+
+    def stream(self) -> ForecastStream:
+        """Return a stream that takes one new row at a time and forecasts the next `horizon` rows, for a direct readout."""
+        from sswim.forecasting import ForecastStream
+
+        check_is_fitted(self)
+        if self.readout != "direct":
+            raise ValueError("stream needs readout='direct': the paper's readout starts anew for every window.")
+        return ForecastStream(self)
 
     def predict_windows(self, X: Any, *, breaks: Any = None) -> np.ndarray:
         """Forecast from every window of `X` whose horizon lies in it too, for back-testing.
@@ -315,16 +395,26 @@ class Forecaster(BaseEstimator):
         check_integer("stride", self.stride, 1)
         check_fraction("validation", self.validation)
         parse_memory(self.memory)
-        if self.scaling not in ("channel", "none"):
-            raise ValueError(f"scaling must be 'channel' or 'none', got {self.scaling!r}.")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
+        if self.readout == "trajectory" and (self.skip or self.channels == "shared"):
+            raise ValueError("skip and channels='shared' need readout='direct', got readout='trajectory'.")
+        check_integer("corrections", self.corrections, 0)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 
     def _build_network(self, channels: int) -> SpikingNetwork:
         """Return a network of this estimator's shape, its parameters still to be set."""
+        shared = self.channels == "shared"
         return SpikingNetwork(
-            inputs=channels,
-            outputs=channels,
+            inputs=1 if shared else channels,
+            outputs=1 if shared else channels,
+            output=self.readout,
+            traces=self.traces,
+            skip=self.skip,
+            groups=channels if shared and self.corrections else 0,
+            rank=self.corrections if shared else 0,
             window=self.window,
             horizon=self.horizon,
             hidden=self.hidden,
@@ -349,19 +439,24 @@ class Forecaster(BaseEstimator):
             )
         return series
 
-    @property
-    def _offset(self) -> np.ndarray:
-        """What is subtracted from each channel before it is divided by `_span`."""
-        return self.low_ if self.scaling == "channel" else np.zeros_like(self.low_)
-
-    @property
-    def _span(self) -> np.ndarray:
-        width = self.high_ - self.low_
-        return np.where(width > 0, width, 1.0) if self.scaling == "channel" else np.ones_like(width)
+    def _scales(self, seen: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Return each channel's offset and span from training rows (rows, channels)."""
+        scaling = self.scaling
+        if scaling == "auto":
+            scaling = "standard" if self.readout == "direct" else "channel"
+        if scaling == "channel":
+            width = self.high_ - self.low_
+            return self.low_.copy(), np.where(width > 0, width, 1.0)
+        if scaling == "standard":
+            mean, deviation = seen.mean(dim=0).numpy(), seen.std(dim=0, correction=0).numpy()
+            moving = deviation[deviation > 0]
+            # A channel that hardly moved in training would be magnified without bound once it does.
+            return mean, np.maximum(deviation, 0.1 * np.median(moving) if len(moving) else 1.0)
+        return np.zeros_like(self.low_), np.ones_like(self.low_)
 
     def _scale(self, rows: Tensor) -> Tensor:
         """Scale rows (..., channels) for the network."""
-        return ((rows - torch.from_numpy(self._offset)) / torch.from_numpy(self._span)).to(DTYPES[self.dtype])
+        return ((rows - torch.from_numpy(self.offset_)) / torch.from_numpy(self.span_)).to(DTYPES[self.dtype])
 
     def _encode(self, rows: Tensor) -> Tensor:
         """Scale rows (..., channels) that the network gets to see."""
@@ -369,7 +464,7 @@ class Forecaster(BaseEstimator):
 
     def _forecaster(self) -> Callable[[Tensor], np.ndarray]:
         """Return the function from scaled windows (batch, window, channels) to forecasts in the data's units."""
-        predict, span, offset = self.network_.predictor(), self._span, self._offset
+        predict, span, offset = self.network_.predictor(), self.span_, self.offset_
         return lambda x: predict(x).double().cpu().numpy() * span + offset
 
     def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -382,6 +477,11 @@ class Forecaster(BaseEstimator):
                 f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows "
                 f"without a gap, the longest stretch has {max(map(len, series.segments))}."
             )
+        if self.readout == "direct":
+            from sswim.forecasting import backtest
+
+            yield from backtest(self, rows)
+            return
         size = batch_size(self.network_, parse_memory(self.memory))
         forecast = self._forecaster()
         for part in batches(len(windows), size):

@@ -32,6 +32,8 @@ CLASSES: dict[str, type] = {
     for cls in vars(module).values()
     if isinstance(cls, type) and dataclasses.is_dataclass(cls)
 }
+# Attributes of an estimator that are arrays, without the underscore at the end.
+ARRAYS = ("low", "high", "offset", "span", "error_quantiles")
 KERNEL_ARGUMENTS = ("kernel", "deeper_kernel", "output_kernel")
 
 
@@ -69,7 +71,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(f"save: the folder {path.parent} does not exist.")
     report: SamplingReport = model.report_
     tensors = {f"network.{k}": v.detach().cpu().contiguous() for k, v in model.network_.state_dict().items()}
-    tensors |= {"low": torch.from_numpy(model.low_.copy()), "high": torch.from_numpy(model.high_.copy())}
+    tensors |= {name: torch.from_numpy(getattr(model, f"{name}_").copy()) for name in ARRAYS if hasattr(model, f"{name}_")}
     tensors |= {"report.lags": report.lags, "report.lambdas": report.lambdas}
     for i, layer in enumerate(report.layers):
         tensors |= {f"report.{i}.pairs": layer.pairs, f"report.{i}.rates": layer.rates}
@@ -149,7 +151,11 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
     model.columns_ = header["columns"]
     if model.columns_ is not None and all(isinstance(c, str) for c in model.columns_):
         model.feature_names_in_ = np.asarray(model.columns_, dtype=object)
-    model.low_, model.high_ = tensors["low"].numpy(), tensors["high"].numpy()
+    for name in ARRAYS:
+        if name in ("low", "high") or name in tensors:
+            setattr(model, f"{name}_", tensors[name].numpy())
+    if "offset" not in tensors:  # of files from before 0.2
+        model.offset_, model.span_ = model._scales(torch.zeros(0, model.n_features_in_))
     model.network_ = model._build_network(model.n_features_in_)
     state = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
     model.network_.load_state_dict(state)

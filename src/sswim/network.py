@@ -4,92 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sswim._checks import check_integer
 from sswim.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
-from sswim.simulate import Workspace, filter_signals, fire, kernel_taps, refractory_taps, toeplitz
+from sswim.layers import DirectReadout, SpikingLayer, default_constants
+from sswim.simulate import Workspace
+from sswim.stream import Stream
 
-__all__ = ["Activity", "SpikingLayer", "SpikingNetwork"]
-
-
-class SpikingLayer(nn.Module):
-    r"""Parameters of one layer of spike response neurons.
-
-    Parameters
-    ----------
-    senders, neurons : int
-        Widths :math:`N_{l-1}` and :math:`N_l`.
-    kernel, refractory : callable
-        The kernels `k` and `q`.
-    spiking : bool
-        A layer that does not spike has no spike costs and no refractory supports, and puts out its potential.
-
-    Attributes
-    ----------
-    weights : Parameter of shape (neurons, senders), the paper's `W`
-    biases, delays, supports : Parameter of shape (neurons,), the paper's `b`, `tau` and `sigma`
-    costs, refractory_supports : Parameter of shape (neurons,), the paper's `c` and `varsigma`
-    """
-
-    def __init__(
-        self,
-        senders: int,
-        neurons: int,
-        kernel: Kernel,
-        refractory: Kernel,
-        *,
-        spiking: bool = True,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__()
-        self.kernel, self.refractory, self.spiking = kernel, refractory, spiking
-
-        def constant(value: float, *shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.full(shape, value, dtype=dtype))
-
-        self.weights = constant(0.0, neurons, senders)
-        self.biases = constant(0.0, neurons)
-        self.delays = constant(0.0, neurons)
-        self.supports = constant(5.0, neurons)
-        if spiking:
-            self.costs = constant(-1.5, neurons)
-            self.refractory_supports = constant(5.0, neurons)
-
-    @property
-    def neurons(self) -> int:
-        """Number of neurons in this layer."""
-        return self.weights.shape[0]
-
-    @property
-    def senders(self) -> int:
-        """Number of neurons (or channels) that this layer listens to."""
-        return self.weights.shape[1]
-
-    def filters(self, steps_in: int, steps_out: int, start: int = 0) -> Tensor:
-        """Return the convolution matrices for the steps ``start, ..., steps_out - 1``."""
-        taps = kernel_taps(self.kernel, self.delays, self.supports, steps_out)  # (N, S)
-        return toeplitz(taps, steps_in)[:, start:]  # (N, S - start, I)
-
-    def potentials(self, signals: Tensor, filters: Tensor, work: Workspace | None = None) -> Tensor:
-        """Return response plus bias, without refractory part, of shape (neurons, steps, batch)."""
-        return filter_signals(filters, self.weights, signals, work).add_(self.biases[:, None, None])
-
-    def fire(self, potentials: Tensor) -> Tensor:
-        """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
-        inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
-        return fire(potentials, self.costs, inhibition)
-
-    def extra_repr(self) -> str:
-        """Describe the layer in the module's repr."""
-        return f"{self.senders} -> {self.neurons}, kernel={self.kernel}, spiking={self.spiking}"
+__all__ = ["Activity", "SpikingNetwork"]
 
 
 @dataclass
 class Activity:
-    """What a simulation showed: `spikes` per hidden layer (batch, time, neurons) and the `output` (batch, time, outputs)."""
+    """What a simulation showed: `spikes` per hidden layer (batch, time, neurons) and the `output` (batch, time, outputs).
+
+    The output of a direct readout lives on the horizon, any other on all steps.
+    """
 
     spikes: list[Tensor]
     output: Tensor
@@ -117,6 +51,14 @@ class SpikingNetwork(nn.Module):
         Kernel of the further hidden layers and of the output layer.
     refractory : str or callable
         Refractory kernel of all spiking layers.
+    output : {"trajectory", "direct"}
+        Whether an output's voltage draws the horizon, as in the paper, or all steps ahead are read at the window's end.
+    traces : sequence of float
+        Time constants, in steps, of the traces that a direct output reads; those that suit the window unless told.
+    skip : bool
+        Whether a direct output reads the window's own rows too.
+    groups, rank : int
+        Of a direct output's corrections for groups that share the network, see `DirectReadout`.
     spiking_output : bool
         Whether the output layer spikes (remark ``rem:ff_snn``) or puts out its voltage.
     dtype : torch.dtype
@@ -135,6 +77,7 @@ class SpikingNetwork(nn.Module):
     """
 
     layers: Sequence[SpikingLayer]
+    readout: Any  # SpikingLayer or DirectReadout
 
     def __init__(
         self,
@@ -149,10 +92,17 @@ class SpikingNetwork(nn.Module):
         deeper_kernel: str | Kernel = "hat",
         output_kernel: str | Kernel = "hat",
         refractory: str | Kernel = "exponential-cut",
+        output: str = "trajectory",
+        traces: Sequence[float] | None = None,
+        skip: bool = False,
+        groups: int = 0,
+        rank: int = 0,
         spiking_output: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
+        if output not in ("trajectory", "direct"):
+            raise ValueError(f"output must be 'trajectory' or 'direct', got {output!r}.")
         if isinstance(hidden, int) or not hidden:
             raise ValueError(f"hidden must list one width per hidden layer, such as (750,), got {hidden!r}.")
         widths = [check_integer("inputs", inputs, 1), *(check_integer("hidden", n, 1) for n in hidden)]
@@ -172,9 +122,20 @@ class SpikingNetwork(nn.Module):
             SpikingLayer(senders, neurons, first if depth == 0 else deeper, refractory, dtype=dtype)
             for depth, (senders, neurons) in enumerate(zip(widths, widths[1:], strict=False))
         )
+        outputs = check_integer("outputs", outputs, 1)
+        self.direct, self.skip = output == "direct", skip
+        if self.direct:
+            if spiking_output or (start is not None and start != window):
+                raise ValueError("a direct output reads voltages at the window's end: leave spiking_output and start away.")
+            constants = default_constants(window) if traces is None else traces
+            features = sum(widths[1:]) * len(constants) + (window * inputs if skip else 0)
+            self.readout = DirectReadout(
+                features, outputs, horizon, constants=constants, groups=groups, rank=min(rank, features), dtype=dtype
+            )
+            return
         self.readout = SpikingLayer(
             widths[-1],
-            check_integer("outputs", outputs, 1),
+            outputs,
             resolve_kernel(output_kernel, "output_kernel"),
             refractory,
             spiking=spiking_output,
@@ -198,8 +159,12 @@ class SpikingNetwork(nn.Module):
 
     @property
     def steps(self) -> int:
-        """Number of simulated steps, `start` + `horizon`."""
-        return self.start + self.horizon
+        """Number of simulated steps: `start` + `horizon`, and with a direct output `window`."""
+        return self.window if self.direct else self.start + self.horizon
+
+    def stream(self, batch: int) -> Stream:
+        """Return the hidden layers as a stream for `batch` series, to be read by a direct output."""
+        return Stream(self.layers, self.readout.constants.tolist(), self.window, batch)
 
     def _signals(self, x: Tensor) -> Tensor:
         """Check a batch (batch, window, inputs) and bring it to the layout (inputs, window, batch)."""
@@ -264,6 +229,12 @@ class SpikingNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs)."""
+        if self.direct:
+            signals = self._signals(x)  # (D, O, B)
+            features = self.stream(len(x)).advance(signals)[:, -1:]
+            if self.skip:
+                features = torch.cat([features, signals.flatten(0, 1)[:, None]])
+            return self.readout(features)[:, 0].T.reshape(len(x), self.horizon, self.outputs)
         output = self._read_filters(self.start)
         return self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
 
@@ -273,6 +244,8 @@ class SpikingNetwork(nn.Module):
 
         It keeps the parameters' values of now, and knows no gradients.
         """
+        if self.direct:
+            return torch.no_grad()(self.forward)
         output = self._read_filters(self.start).contiguous()
         hidden = self.hidden_filters(steps=output.shape[2])
         work = [Workspace() for _ in self.layers]
@@ -290,5 +263,7 @@ class SpikingNetwork(nn.Module):
         for layer, filters in zip(self.layers, self.hidden_filters(), strict=True):
             signals = layer.fire(layer.potentials(signals, filters))
             spikes.append(signals.permute(2, 1, 0))
+        if self.direct:
+            return Activity(spikes, self.forward(x))
         filters = self._read_filters(0)
         return Activity(spikes, self._read(signals[:, : filters.shape[2]], 0, filters))

@@ -118,6 +118,22 @@ class NormalEquations:
         self._target_mean += target_shift * (samples / total)
         self.samples = total
 
+    def load(
+        self,
+        *,
+        gram: Tensor,
+        cross: Tensor,
+        energy: Tensor,
+        feature_mean: Tensor,
+        target_mean: Tensor,
+        samples: int,
+        epsilon: float,
+    ) -> None:
+        """Take over sums that were made elsewhere, centred at the means given; `epsilon` is the products' precision."""
+        self._eigen, self._epsilon, self.samples = None, epsilon, samples
+        self.gram, self.cross, self.energy = gram, cross, energy
+        self._mean, self._target_mean = feature_mean * self.horizon**0.5, target_mean * self.horizon**0.5
+
     def eigen(self) -> tuple[Tensor, Tensor]:
         """Return eigenvalues (features,), none below 0, and eigenvectors (features, features) of the Gram matrix."""
         if self._eigen is None:
@@ -133,11 +149,14 @@ class NormalEquations:
         """Return the best biases (outputs,) for weights (features, outputs)."""
         return self.target_mean - self.feature_mean @ weights
 
-    def solve(self, lambda_: float) -> tuple[Tensor, Tensor]:
-        r"""Return weights (features, outputs) and biases (outputs,) with penalty :math:`M \lambda |w|^2`."""
+    def solve(self, lambda_: float | Tensor) -> tuple[Tensor, Tensor]:
+        r"""Return weights (features, outputs) and biases (outputs,) with penalty :math:`M \lambda |w|^2`.
+
+        One :math:`\lambda` for all outputs, or a tensor of shape (outputs,).
+        """
         values, vectors = self.eigen()
-        damping = (values + self.samples * lambda_).clamp_min(1e-300)
-        weights = vectors @ ((vectors.T @ self.cross) / damping[:, None])
+        damping = (values[:, None] + self.samples * torch.as_tensor(lambda_, device=values.device)).clamp_min(1e-300)
+        weights = vectors @ ((vectors.T @ self.cross) / damping)
         return weights, self.bias(weights)
 
     def squared_error(self, weights: Tensor, bias: Tensor) -> Tensor:

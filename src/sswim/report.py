@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from sswim._tracking import StepRecord
+from sswim.layers import SpikingLayer
 from sswim.network import SpikingNetwork
 from sswim.traces import ASSEMBLIES
 
@@ -121,7 +122,7 @@ class Summary:
         layers.add_row("output", out["kernel"], f"{out['neurons']:,}", "-", "-", "-", "-")
 
         readout = Table("output", "smallest", "median", "largest", box=box.SIMPLE_HEAD)
-        for name in ("delay", "support", "lambda"):
+        for name in (name for name in ("delay", "support", "lambda") if name in out):
             low, middle, high = out[name]
             readout.add_row(name, f"{low:.4g}", f"{middle:.4g}", f"{high:.4g}")
 
@@ -134,9 +135,12 @@ class Summary:
         d = self.data
         note = (
             f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per window; fitted on {d['samples']:,} "
-            f"windows, regularised on {d['validation_samples']:,}; {out['traces']} different (delay, support) pairs, "
-            f"sums {d['assembly']}."
+            f"windows, regularised on {d['validation_samples']:,}; "
         )
+        if "constants" in out:
+            note += f"traces with time constants {', '.join(f'{c:.3g}' for c in out['constants'])}."
+        else:
+            note += f"{out['traces']} different (delay, support) pairs, sums {d['assembly']}."
         return Group(layers, readout, steps, note)
 
     def __str__(self) -> str:
@@ -151,6 +155,16 @@ class Summary:
 def _three(values: Tensor) -> list[float]:
     values = values.detach().double()
     return [float(values.min()), float(values.median()), float(values.max())]
+
+
+def _output(network: SpikingNetwork, report: SamplingReport) -> dict[str, Any]:
+    """Return what there is to tell about the output."""
+    readout = network.readout
+    told = {"neurons": network.outputs, "lambda": _three(report.lambdas), "traces": report.traces}
+    if isinstance(readout, SpikingLayer):
+        return {"kernel": str(readout.kernel), **told, "delay": _three(readout.delays), "support": _three(readout.supports)}
+    kernel = "direct" + (" with skip" if network.skip else "")
+    return {"kernel": kernel, **told, "constants": [float(c) for c in readout.constants]}
 
 
 def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Summary:
@@ -171,14 +185,7 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Su
     ]
     data = {
         "layers": layers,
-        "output": {
-            "kernel": str(network.readout.kernel),
-            "neurons": network.outputs,
-            "delay": _three(network.readout.delays),
-            "support": _three(network.readout.supports),
-            "lambda": _three(report.lambdas),
-            "traces": report.traces,
-        },
+        "output": _output(network, report),
         "parameters": sum(p.numel() for p in network.parameters()),
         "spikes_per_window": sum(float(made.rates.sum()) for made in report.layers) * network.steps,
         "samples": report.samples,

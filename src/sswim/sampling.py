@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +11,13 @@ from torch import Tensor
 from sswim._checks import check_fraction, check_integer, parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
+from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
 from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
 from sswim.readout import REGULARIZATION, NormalEquations
-from sswim.report import LayerReport, SamplingReport
-from sswim.simulate import Workspace, filter_signals
+from sswim.report import SamplingReport
+from sswim.simulate import Workspace
+from sswim.sliding import SlidingEquations, shiftable
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,
@@ -26,31 +27,15 @@ from sswim.steps import (
     SUPPORTS,
     TEMPORAL,
     WEIGHTS,
-    PotentialStatistics,
-    VanRossum,
 )
-from sswim.steps.pairs import lower_triangle
-from sswim.steps.pseudometrics import mean_free
 from sswim.traces import ASSEMBLIES, Trace
 from sswim.windows import Samples, Subset, TensorSamples, batches
 
-__all__ = ["batch_size", "sample"]
+__all__ = ["sample"]
 
 
 # Multiply-adds up to which one Gram matrix per output is quick enough: seconds on two cores.
 EXACT_WORK = 5e11
-
-
-def _candidates(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
-    """Return named candidate metrics: all of them for "entropy", those of a sequence, or the one given."""
-    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    if not given:
-        raise ValueError(f"{argument}: needs at least one metric, got {value!r}.")
-    found: dict[str, Any] = {}
-    for metric in given:
-        chosen = resolve(argument, metric, {"entropy": EMBEDDINGS, **choices}, "pairwise")
-        found |= chosen if chosen is EMBEDDINGS else {metric if isinstance(metric, str) else repr(metric): chosen}
-    return found
 
 
 def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
@@ -69,15 +54,6 @@ def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
                 f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
             )
     return samples
-
-
-def batch_size(network: SpikingNetwork, memory: int) -> int:
-    """Return how many samples to simulate at once within a memory budget in bytes."""
-    itemsize = network.readout.weights.element_size()
-    fixed = sum(layer.neurons * network.steps * network.steps for layer in network.layers) * itemsize
-    # Projection, potentials and spikes of the widest layer, its traces, and what the layer before still holds.
-    each = 5 * max(network.hidden) * network.steps * itemsize
-    return max(8, min(512, int((memory - fixed) / each)))
 
 
 @torch.no_grad()
@@ -146,9 +122,9 @@ def sample(
     (160, 0)
     """
     temporal = resolve("temporal", temporal, TEMPORAL, "assign")
-    input_metrics = _candidates("input_metric", input_metric, METRICS)
-    deeper_metrics = _candidates("deeper_metric", deeper_metric, EMBEDDINGS)
-    output_metrics = _candidates("output_metric", output_metric, METRICS)
+    input_metrics = resolve_metrics("input_metric", input_metric, METRICS)
+    deeper_metrics = resolve_metrics("deeper_metric", deeper_metric, EMBEDDINGS)
+    output_metrics = resolve_metrics("output_metric", output_metric, METRICS)
     pairs = resolve("pairs", pairs, PAIRS, "draw")
     weights = resolve("weights", weights, WEIGHTS, "directions")
     normalizer = resolve("normalizer", normalizer, NORMALIZERS, "scale")
@@ -166,9 +142,7 @@ def sample(
 
     size = batch_size(network, budget)
     device, dtype = network.readout.weights.device, network.readout.weights.dtype
-    L, S = len(network.layers), network.steps
     work = [Workspace() for _ in network.layers]
-    layer_reports = []
 
     with Tracker(verbose) as tracker:
         with tracker.step("initial batch"):  # X_I, Y_I
@@ -178,56 +152,19 @@ def sample(
             targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
             _require_finite(signals, targets)
 
-        for l, layer in enumerate(network.layers, start=1):
-            with tracker.step(f"layer {l}: pairs"):
-                tau, sigma, varsigma = temporal.assign(
-                    l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon
-                )
-                layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
-                metrics = input_metrics
-                if l > 1:
-                    h = float(layer.supports.median())
-                    metrics = {name: VanRossum(m, layer.kernel, h) for name, m in deeper_metrics.items()}
-                report = _draw_pairs(
-                    signals, targets, metrics, output_metrics, pairs, layer.neurons, random("pairs", l), first=l == 1
-                )
+            steps = HiddenSteps(temporal, input_metrics, deeper_metrics, output_metrics, pairs, weights, normalizer)
 
-            with tracker.step(f"layer {l}: weights"):
-                filters = layer.filters(signals.shape[1], S)  # (N, S, I)
-                # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
-                chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
-                directions = random("weights", l)
-                for part in tracker.count(batches(layer.neurons, chunk, even=False)):
-                    pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
-                    psi_1, psi_2 = (filters[part] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
-                    layer.weights[part] = weights.directions(psi_1.mT, psi_2.mT, directions).to(dtype)
-                report.pairs = chosen[report.pairs]
-
-            with tracker.step(f"layer {l}: normalisation"):
-                statistics = PotentialStatistics()
-                for part in tracker.count(batches(count, size)):
-                    statistics.update(filter_signals(filters, layer.weights, signals[:, :, part].to(dtype), work[0]))
-                alpha, beta, gamma = normalizer.scale(statistics)
-                layer.weights.mul_(alpha[:, None].to(dtype))
-                layer.biases.copy_(beta)
-                layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
-
-            with tracker.step(f"layer {l}: spikes"):
-                spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
-                fired = torch.zeros(layer.neurons, dtype=torch.float64, device=device)
-                for part in tracker.count(batches(count, size)):
-                    A = layer.fire(layer.potentials(signals[:, :, part].to(dtype), filters, work[0]))  # (N, S, B)
-                    fired += A.sum(dim=(1, 2))
-                    spikes[:, :, part] = A
-                signals = spikes  # (N, S, M)
-                report.rates = (fired / (S * count)).cpu()
-            layer_reports.append(report)
+        spikes, layer_reports = sample_hidden(network, signals, targets, steps, budget, random, tracker)
+        for report in layer_reports:
+            report.pairs = chosen[report.pairs]
 
         with tracker.step("output delays"):
             correlation: Tensor | float = 0.0
+            if hasattr(delays, "within"):
+                delays = delays.within(count, len(spikes), network.outputs * network.window * network.horizon)
             for part in tracker.count(batches(min(count, getattr(delays, "samples", None) or count), size)):
                 correlation = correlation + delays.correlate(
-                    signals[:, :, part].to(dtype), targets[part], network.start, network.window, part.start
+                    spikes[:, :, part].to(dtype), targets[part], network.start, network.window, part.start
                 )
             lags = delays.lags(correlation)
 
@@ -256,7 +193,8 @@ def sample(
                 near = near[(near >= 0) & (near < len(candidates))]
                 wanted = near[table[near, 0].cpu().isinf()]
             if assembly.tolerance == 0:  # close calls among nearly dependent traces: float64 decides
-                close = ~sharp & (table <= 1.02 * table.min(dim=0).values).any(dim=1).cpu()
+                near_best = table <= 1.01 * table.min(dim=0).values
+                close = ~sharp & (near_best & (near_best.sum(dim=0) > 1)).any(dim=1).cpu()
                 again = [trace(lag, float(sigma_c)) for sigma_c in candidates[close]]
                 if again:
                     table[close] = residuals(again, torch.float64)[0]
@@ -273,17 +211,20 @@ def sample(
             lags, chosen_supports = distinct[group].T
             used = group.unique().tolist()
             traces, members = [traces[g] for g in used], [(group == g).nonzero()[:, 0] for g in used]
-            signals = spikes = torch.empty(0)  # the initial batch has done its part
+            spikes = torch.empty(0)  # the initial batch has done its part
 
         with tracker.step("output weights"):
             filters_all = network.hidden_filters(steps=max(seen.last for seen in traces))
-            on_train = [_equations(network, len(m)) for m in members]
+            gathered = _gather(network, traces, members, exact=assembly.tolerance == 0, budget=budget)
             for part in tracker.count(batches(len(train), size)):
                 x, y = train.inputs(part), train.targets(part).to(device)
                 _require_finite(x, y)
                 A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
-                for seen, outputs, equations in zip(traces, members, on_train, strict=True):
-                    equations.update(seen.features(A, work[-1]), *seen.targets(y[:, :, outputs]))
+                for _, place in gathered:
+                    place.update(A, y, work[-1])
+            made = {i: equations for of, place in gathered for i, equations in zip(of, place.result(), strict=True)}
+            on_train = [made[i] for i in range(len(traces))]
+            del gathered, made
 
         with tracker.step("regularisation"):
             readout = network.readout
@@ -360,6 +301,40 @@ def _least_residuals(
     return torch.stack([residual for residual, _ in found]), torch.tensor([sharp for _, sharp in found])
 
 
+class _OneTrace:
+    """The sums of one trace, compressed to its rank."""
+
+    def __init__(self, network: SpikingNetwork, trace: Trace, outputs: Tensor) -> None:
+        self._trace, self._outputs, self._equations = trace, outputs, _equations(network, len(outputs))
+
+    def update(self, spikes: Tensor, targets: Tensor, work: Workspace) -> None:
+        self._equations.update(self._trace.features(spikes, work), *self._trace.targets(targets[:, :, self._outputs]))
+
+    def result(self) -> list[NormalEquations]:
+        return [self._equations]
+
+
+def _gather(
+    network: SpikingNetwork, traces: Sequence[Trace], members: Sequence[Tensor], *, exact: bool, budget: int
+) -> list[tuple[list[int], _OneTrace | SlidingEquations]]:
+    """Return where to sum up, with the numbers of the traces that come out: alone, or if exact those that only shift."""
+    kernel, steps, neurons = network.readout.kernel, network.steps, network.hidden[-1]
+    together: dict[tuple[float, float], list[int]] = {}
+    for i, trace in enumerate(traces):
+        shifts = exact and shiftable(kernel, trace.delay, trace.support, steps)
+        together.setdefault((trace.support, trace.delay % 1) if shifts else (-1.0 - i, 0.0), []).append(i)
+    found: list[tuple[list[int], _OneTrace | SlidingEquations]] = []
+    for numbers in together.values():
+        numbers = sorted(numbers, key=lambda i: traces[i].delay)
+        if len(numbers) == 1 or 2 * len(numbers) * neurons**2 * 8 > budget:
+            found += [([i], _OneTrace(network, traces[i], members[i])) for i in numbers]
+            continue
+        delays, of = [traces[i].delay for i in numbers], [members[i] for i in numbers]
+        support, device = traces[numbers[0]].support, network.readout.weights.device
+        found.append((numbers, SlidingEquations(kernel, delays, support, network.start, network.horizon, of, neurons, device)))
+    return found
+
+
 def _require_finite(x: Tensor, y: Tensor) -> None:
     for name, values in (("X", x), ("Y", y)):
         if not bool(torch.isfinite(values).all()):
@@ -369,44 +344,3 @@ def _require_finite(x: Tensor, y: Tensor) -> None:
 def _equations(network: SpikingNetwork, outputs: int, features: int | None = None) -> NormalEquations:
     features = network.hidden[-1] if features is None else features
     return NormalEquations(features, outputs, network.horizon, network.readout.weights.device)
-
-
-def _draw_pairs(
-    signals: Tensor,
-    targets: Tensor,
-    input_metrics: dict[str, Any],
-    output_metrics: dict[str, Any],
-    pairs: Any,
-    neurons: int,
-    generator: torch.Generator,
-    *,
-    first: bool,
-) -> LayerReport:
-    """Choose the metrics by entropy and draw one pair per neuron, from signals (senders, steps, samples)."""
-    x = signals.permute(2, 1, 0)  # (M, I, D)
-    norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
-    named = [(i, o) for i in input_metrics for o in output_metrics]
-
-    def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
-        d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
-        d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
-        return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
-
-    # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
-    # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
-    for every_channel in (True, False) if first else (False,):
-        ok = pairs.admissible(norms, every_channel=every_channel)
-        good = int(ok.sum())
-        if good * (good - 1) // 2 < neurons and every_channel:
-            continue
-        best, entropies = named[0], {}
-        few = ok.nonzero()[:, 0].cpu()[: getattr(pairs, "entropy_samples", None)]
-        if len(named) > 1 and len(few) > 1:
-            entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, few, ok).items()}
-            best = pairs.choose(entropies, neurons, len(few) * (len(few) - 1) / (good * (good - 1)))
-        log_p = distributions([best], slice(None), ok)[best]
-        entropies[best] = entropies.get(best, pairs.entropy(log_p))
-        if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
-            break
-    drawn = pairs.draw(log_p, neurons, generator)
-    return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sswim.network import SpikingLayer
+from sswim.layers import SpikingLayer
 from sswim.simulate import fire, kernel_taps, refractory_taps
 
 __all__ = ["Stream"]

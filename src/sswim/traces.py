@@ -44,7 +44,7 @@ class Trace:
     """
 
     def __init__(self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 0.0) -> None:
-        steps = start + horizon
+        self.delay, self.support, steps = delay, support, start + horizon
         tau, sigma = (torch.tensor([v], dtype=torch.float64) for v in (delay, support))
         K = toeplitz(kernel_taps(kernel, tau, sigma, steps), steps)[0, start:]  # (H, S)
         constant = torch.full((horizon, 1), horizon**-0.5, dtype=torch.float64)
@@ -88,7 +88,7 @@ class Assembly:
     """
 
     tolerance: float = 5e-2
-    traces: int | None = 4
+    traces: int | None = 2
     skip: int = 4
     samples: int | None = 500
 

@@ -1,7 +1,7 @@
 """The steps of the algorithm, each a small frozen object that can be swapped for another or for one of your own."""
 
 from sswim.steps.delays import DELAYS, CorrelationDelays, FixedDelays
-from sswim.steps.normalizers import NORMALIZERS, Fluctuation, MeanStd, PotentialStatistics
+from sswim.steps.normalizers import NORMALIZERS, Diverse, Fluctuation, MeanStd, PotentialStatistics
 from sswim.steps.pairs import PAIRS, GradientPairs
 from sswim.steps.pseudometrics import (
     EMBEDDINGS,
@@ -15,7 +15,7 @@ from sswim.steps.pseudometrics import (
     VanRossum,
 )
 from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch
-from sswim.steps.temporal import TEMPORAL, TemporalGrid
+from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalSpread
 from sswim.steps.weights import WEIGHTS, DistWeights, DotWeights, RandomWeights
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "CorrelationDelays",
     "Cosine",
     "DistWeights",
+    "Diverse",
     "DotWeights",
     "Euclidean",
     "FixedDelays",
@@ -45,5 +46,6 @@ __all__ = [
     "RandomWeights",
     "SupportSearch",
     "TemporalGrid",
+    "TemporalSpread",
     "VanRossum",
 ]

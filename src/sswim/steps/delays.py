@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,10 +28,12 @@ class CorrelationDelays:
     Parameters
     ----------
     samples : int, optional
-        Number of samples of the initial batch to aggregate over; all if None. A few hundred already give a robust maximum.
+        Number of samples of the initial batch to aggregate over. None takes as many as `work` allows.
     neurons : int, optional
-        Number of neurons that each sample contributes; all if None. The next sample contributes others, so that all take
-        part. Neurons that see the same sample say much the same: it is better to spend the time on more samples.
+        Number of neurons that each sample contributes; the next sample contributes others, so that all take part. None takes
+        as many as `work` allows: neurons that see the same sample say much the same, so that samples come first.
+    work : float
+        Multiply-adds to spend; infinity for all samples and neurons.
 
     Notes
     -----
@@ -39,14 +41,24 @@ class CorrelationDelays:
     `s` explains the target at :math:`s + \tau`.
     """
 
-    samples: int | None = 250
-    neurons: int | None = 128
+    samples: int | None = None
+    neurons: int | None = None
+    work: float = 3e10
 
     def __post_init__(self) -> None:
         if self.samples is not None:
             check_integer("CorrelationDelays: samples", self.samples, 1)
         if self.neurons is not None:
             check_integer("CorrelationDelays: neurons", self.neurons, 1)
+        if not self.work > 0:
+            raise ValueError(f"CorrelationDelays: work must be above 0, got {self.work!r}.")
+
+    def within(self, samples: int, neurons: int, products: int) -> CorrelationDelays:
+        """Return this step with its numbers of samples and neurons set, where one of each pair takes `products`."""
+        pairs = self.work / products
+        many = min(samples, max(150, pairs / neurons)) if self.samples is None else min(samples, self.samples)
+        each = min(neurons, max(128, pairs / many)) if self.neurons is None else min(neurons, self.neurons)
+        return replace(self, samples=int(many), neurons=int(each))
 
     def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int, first: int = 0) -> Tensor:
         """Return the sum of absolute correlations over a batch; batches add up.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sswim._checks import check_positive
 
-__all__ = ["NORMALIZERS", "Fluctuation", "MeanStd", "PotentialStatistics"]
+__all__ = ["NORMALIZERS", "Diverse", "Fluctuation", "MeanStd", "PotentialStatistics"]
 
 
 class PotentialStatistics:
@@ -126,4 +126,50 @@ class Fluctuation:
         return torch.ones_like(S), beta, -self.cost * S
 
 
-NORMALIZERS: dict[str, MeanStd | Fluctuation] = {"mean-std": MeanStd(), "fluctuation": Fluctuation()}
+@dataclass(frozen=True)
+class Diverse:
+    r"""Give the potential unit deviation, and each neuron another part of the time above the threshold.
+
+    Past the paper, where all neurons fire alike. If the potential were normal, neuron `i` would be above the threshold in a
+    part :math:`q_i` of all steps, with :math:`q_i` spread evenly between `low` and `high`:
+
+    .. math::
+        \alpha = 1 / S, \quad \beta = 1 - \Phi^{-1}(1 - q_i) - \alpha E + \Delta^{SC}, \quad \gamma = -c
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest part of the time, between 0 and 1.
+    cost : float
+        How many deviations a spike costs.
+    margin : float
+        As in `MeanStd`.
+    """
+
+    low: float = 0.03
+    high: float = 0.6
+    cost: float = 2.0
+    margin: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high < 1:
+            raise ValueError(f"Diverse: 0 < low <= high < 1 must hold, got low={self.low!r}, high={self.high!r}.")
+        check_positive("Diverse: cost", self.cost, zero=True)
+        check_positive("Diverse: margin", self.margin, zero=True)
+
+    def scale(self, statistics: PotentialStatistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation, statistics.maximum
+        i = torch.arange(1, len(S) + 1, dtype=S.dtype, device=S.device)
+        q = self.low + (self.high - self.low) * ((i * 0.6180339887498949) % 1)
+        alpha = torch.where(S > 1e-12, 1 / S.clamp_min(1e-12), torch.ones_like(S))
+        beta = 1 - torch.special.ndtri(1 - q) - alpha * E
+        beta = beta + _silence_correction(alpha * M + beta, self.margin)
+        return alpha, beta, torch.full_like(alpha, -self.cost)
+
+
+NORMALIZERS: dict[str, MeanStd | Fluctuation | Diverse] = {
+    "mean-std": MeanStd(),
+    "fluctuation": Fluctuation(),
+    "diverse": Diverse(),
+}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sswim._checks import check_integer, check_positive
 
-__all__ = ["TEMPORAL", "TemporalGrid"]
+__all__ = ["TEMPORAL", "TemporalGrid", "TemporalSpread"]
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,51 @@ class TemporalGrid:
         return tau, sigma, torch.full_like(tau, self.min_support)
 
 
-TEMPORAL: dict[str, TemporalGrid] = {"grid": TemporalGrid()}
+@dataclass(frozen=True)
+class TemporalSpread:
+    r"""Delays and supports spread evenly over a plane, short ones more often, all within the window.
+
+    Past the paper, for readouts at one step: its grid ties each delay to one support, and its supports of 5 to 50 steps suit
+    long windows only. With :math:`u_i, v_i` an evenly spread sequence in the unit square,
+
+    .. math::
+        \tau_i = \tau_{\max} u_i^{3/2}, \quad
+        \sigma_i = \sigma_{\min} (\sigma_{\max} / \sigma_{\min})^{v_i}, \quad
+        \varsigma_i = \varsigma
+
+    Parameters
+    ----------
+    max_delay, max_support : float
+        As parts of the window.
+    min_support, refractory : float
+        In steps.
+
+    Examples
+    --------
+    >>> delays, supports, _ = TemporalSpread().assign(1, 1, neurons=100, window=50, horizon=5)
+    >>> bool((delays + supports <= 50).all()), float(supports.min().round()), float(supports.max().round())
+    (True, 1.0, 15.0)
+    """
+
+    max_delay: float = 0.6
+    min_support: float = 1.0
+    max_support: float = 0.3
+    refractory: float = 3.0
+
+    def __post_init__(self) -> None:
+        check_positive("TemporalSpread: max_delay", self.max_delay, zero=True)
+        check_positive("TemporalSpread: min_support", self.min_support)
+        check_positive("TemporalSpread: max_support", self.max_support)
+        check_positive("TemporalSpread: refractory", self.refractory)
+
+    def assign(self, layer: int, layers: int, *, neurons: int, window: int, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
+        i = torch.arange(1, neurons + 1, dtype=torch.float64)
+        root = 1.324717957244746  # of x^3 = x + 1: multiples of its powers spread evenly over a square
+        u, v = (i / root) % 1, (i / root**2) % 1
+        low, high = self.min_support, max(self.max_support * window / layers, self.min_support)
+        tau, sigma = self.max_delay * window / layers * u**1.5, low * (high / low) ** v
+        return tau, sigma, torch.full_like(tau, self.refractory)
+
+
+TEMPORAL: dict[str, TemporalGrid | TemporalSpread] = {"grid": TemporalGrid(), "spread": TemporalSpread()}

@@ -1,0 +1,139 @@
+"""Forecasts by a direct output: what `Forecaster` does with it, in scaled units inside and the data's own outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sswim._checks import parse_memory, resolve
+from sswim._random import Randomness
+from sswim._tracking import Tracker
+from sswim.direct import Origins, fit_direct
+from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
+from sswim.readout import REGULARIZATION
+from sswim.report import SamplingReport
+from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS
+
+if TYPE_CHECKING:
+    from sswim.estimators import Forecaster
+
+__all__ = ["LEVELS", "ForecastStream", "backtest", "fit", "last_forecast"]
+
+# Coverages that quantiles of the errors are kept for.
+LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
+
+
+def _origins(model: Forecaster, rows: Sequence[Tensor]) -> Origins:
+    """Return the origins in rows (rows, channels) of the data's own units."""
+    encoded, scaled = [model._encode(r) for r in rows], [model._scale(r) for r in rows]
+    return Origins(model.network_, encoded, scaled, parse_memory(model.memory) // 4)
+
+
+@torch.no_grad()
+def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
+    """Set the network of `model` from rows in the data's own units; the first `kept` origins are for training."""
+    network, budget, random = model.network_, parse_memory(model.memory), Randomness(model.random_state)
+    regularization = resolve("regularization", model.regularization, REGULARIZATION, "basis")
+    steps = HiddenSteps(
+        resolve("temporal", "spread" if model.temporal == "auto" else model.temporal, TEMPORAL, "assign"),
+        resolve_metrics("input_metric", model.input_metric, METRICS),
+        resolve_metrics("deeper_metric", model.deeper_metric, EMBEDDINGS),
+        resolve_metrics("output_metric", model.output_metric, METRICS),
+        resolve("pairs", model.pairs, PAIRS, "draw"),
+        resolve("weights", model.weights, WEIGHTS, "directions"),
+        resolve("normalizer", "diverse" if model.normalizer == "auto" else model.normalizer, NORMALIZERS, "scale"),
+    )
+    origins = _origins(model, rows)
+    with Tracker(model.verbose) as tracker:
+        with tracker.step("initial batch"):
+            signals, targets, drawn = origins.initial(kept, model.initial_batch, random("batch"))
+        _, layers = sample_hidden(network, signals, targets, steps, budget, random, tracker)
+        for layer in layers:
+            layer.pairs = drawn[layer.pairs]
+        told = fit_direct(origins, kept, regularization, tracker)
+        sizes = told.errors.abs().unflatten(1, (network.horizon, -1)).flatten(2)  # (n, H, C)
+        level = np.minimum(LEVELS * (1 + 1 / len(sizes)), 1.0)  # split conformal: a new error ranks among the known ones
+        model.error_quantiles_ = np.quantile(sizes.double().numpy(), level, axis=0).astype(np.float32)
+    return SamplingReport(
+        layers=layers,
+        lags=torch.zeros(0),
+        lambdas=told.lambdas,
+        traces=len(network.readout.constants),
+        assembly=None,
+        samples=kept * origins.batch,
+        validation_samples=(len(origins) - kept) * origins.batch,
+        batch_size=batch_size(network, budget),
+        steps=tracker.records,
+    )
+
+
+def _to_units(model: Forecaster, y: Tensor) -> np.ndarray:
+    """Bring outputs (horizon * outputs, rows, batch) to forecasts (rows, horizon, channels) in the data's own units."""
+    y = y.unflatten(0, (model.horizon, -1)).permute(2, 0, 1, 3).flatten(2)  # (T, H, O B)
+    return y.double().cpu().numpy() * model.span_ + model.offset_
+
+
+@torch.no_grad()
+def backtest(model: Forecaster, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield truth and forecast (windows, horizon, channels) from every origin, in the data's own units."""
+    origins = _origins(model, rows)
+    for _, features, y in origins():
+        yield _to_units(model, y), _to_units(model, model.network_.readout(features))
+
+
+def last_forecast(model: Forecaster, rows: Tensor) -> np.ndarray:
+    """Return the forecast (horizon, channels) from the last of rows (rows, channels)."""
+    stream = ForecastStream(model)
+    return stream.advance(rows[-2 * model.window :].numpy())[-1]
+
+
+class ForecastStream:
+    """Takes rows as they come and forecasts the next `horizon` after each, in constant time and memory.
+
+    Made by `Forecaster.stream`.
+
+    Examples
+    --------
+    >>> from sswim import Forecaster
+    >>> from sswim.datasets import load_wind_farm
+    >>> wind = load_wind_farm().iloc[:1000].to_numpy()
+    >>> model = Forecaster(24, 6, hidden=(50,), channels="shared", readout="direct", random_state=0).fit(wind[:900])
+    >>> stream = model.stream()
+    >>> for row in wind[900:]:
+    ...     forecast = stream(row)
+    >>> forecast.shape
+    (6, 8)
+    """
+
+    def __init__(self, model: Forecaster) -> None:
+        self._model = model
+        empty = torch.zeros(0, model.n_features_in_, dtype=torch.float64)
+        self._origins = _origins(model, [empty])
+        self._stream = model.network_.stream(self._origins.batch)
+        self._past = empty
+        self.rows = 0
+
+    def __call__(self, row: Any) -> np.ndarray | None:
+        """Take one row (channels,) and return the forecast (horizon, channels), or None before `window` rows have come."""
+        forecast = self.advance(np.asarray(row, dtype=np.float64)[None])[0]
+        return None if self.rows < self._model.window else forecast
+
+    @torch.no_grad()
+    def advance(self, rows: Any) -> np.ndarray:
+        """Take several rows (rows, channels) and return the forecasts (rows, horizon, channels)."""
+        rows = torch.from_numpy(np.array(rows, dtype=np.float64))
+        if rows.ndim != 2 or rows.shape[1] != self._model.n_features_in_:
+            raise ValueError(f"row must hold {self._model.n_features_in_} channels, got shape {tuple(rows.shape[1:])}.")
+        if not bool(torch.isfinite(rows).all()):
+            raise ValueError("row must be finite, but holds NaN or infinity: a stream can not look ahead to fill a gap.")
+        model, before = self._model, len(self._past)
+        known = torch.cat([self._past, rows])
+        signals, lagged = (self._origins.arrange(part) for part in (model._encode(known), model._scale(known)))
+        features = self._origins.features(self._stream, signals, lagged, before, len(known))
+        self._past = known[-(model.window - 1) :] if model.window > 1 else known[:0]
+        self.rows += len(rows)
+        return _to_units(model, model.network_.readout(features))

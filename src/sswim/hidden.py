@@ -1,0 +1,177 @@
+"""How hidden layers are sampled: one after the other, each from what the layers before make of an initial batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sswim._checks import resolve
+from sswim._random import Randomness
+from sswim._tracking import Tracker
+from sswim.network import SpikingNetwork
+from sswim.report import LayerReport
+from sswim.simulate import Workspace, filter_signals
+from sswim.steps import EMBEDDINGS, PotentialStatistics, VanRossum
+from sswim.steps.pairs import lower_triangle
+from sswim.steps.pseudometrics import mean_free
+from sswim.windows import batches
+
+__all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_hidden"]
+
+
+def resolve_metrics(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
+    """Return named candidate metrics: all of them for "entropy", those of a sequence, or the one given."""
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not given:
+        raise ValueError(f"{argument}: needs at least one metric, got {value!r}.")
+    found: dict[str, Any] = {}
+    for metric in given:
+        chosen = resolve(argument, metric, {"entropy": EMBEDDINGS, **choices}, "pairwise")
+        found |= chosen if chosen is EMBEDDINGS else {metric if isinstance(metric, str) else repr(metric): chosen}
+    return found
+
+
+def batch_size(network: SpikingNetwork, memory: int) -> int:
+    """Return how many samples to simulate at once within a memory budget in bytes."""
+    itemsize = network.readout.weights.element_size()
+    fixed = sum(layer.neurons * network.steps * network.steps for layer in network.layers) * itemsize
+    # Projection, potentials and spikes of the widest layer, its traces, and what the layer before still holds.
+    each = 5 * max(network.hidden) * network.steps * itemsize
+    return max(8, min(512, int((memory - fixed) / each)))
+
+
+@dataclass(frozen=True)
+class HiddenSteps:
+    """The steps that make a hidden layer, each resolved to an object."""
+
+    temporal: Any
+    input_metrics: dict[str, Any]
+    deeper_metrics: dict[str, Any]
+    output_metrics: dict[str, Any]
+    pairs: Any
+    weights: Any
+    normalizer: Any
+
+
+def sample_hidden(
+    network: SpikingNetwork,
+    signals: Tensor,
+    targets: Tensor,
+    steps: HiddenSteps,
+    budget: int,
+    random: Randomness,
+    tracker: Tracker,
+) -> tuple[Tensor, list[LayerReport]]:
+    """Set the hidden layers' parameters from an initial batch.
+
+    Parameters
+    ----------
+    signals : Tensor of shape (inputs, window, samples)
+    targets : Tensor of shape (samples, horizon, outputs)
+    steps : HiddenSteps
+    budget : int
+        Memory in bytes.
+    random, tracker
+        Source of generators, and progress.
+
+    Returns
+    -------
+    spikes : Tensor of shape (neurons, steps, samples), uint8
+        Of the last layer.
+    reports : list of LayerReport
+        Their pairs are numbers within the batch.
+    """
+    size, count, work = batch_size(network, budget), signals.shape[2], Workspace()
+    device, dtype = network.readout.weights.device, network.readout.weights.dtype
+    L, S = len(network.layers), network.steps
+    reports = []
+    for l, layer in enumerate(network.layers, start=1):
+        with tracker.step(f"layer {l}: pairs"):
+            tau, sigma, varsigma = steps.temporal.assign(
+                l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon
+            )
+            layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
+            metrics = steps.input_metrics
+            if l > 1:
+                h = float(layer.supports.median())
+                metrics = {name: VanRossum(m, layer.kernel, h) for name, m in steps.deeper_metrics.items()}
+            report = _draw_pairs(
+                signals, targets, metrics, steps.output_metrics, steps.pairs, layer.neurons, random("pairs", l), first=l == 1
+            )
+
+        with tracker.step(f"layer {l}: weights"):
+            filters = layer.filters(signals.shape[1], S)  # (N, S, I)
+            # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
+            chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
+            directions = random("weights", l)
+            for part in tracker.count(batches(layer.neurons, chunk, even=False)):
+                pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
+                psi_1, psi_2 = (filters[part] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
+                layer.weights[part] = steps.weights.directions(psi_1.mT, psi_2.mT, directions).to(dtype)
+
+        with tracker.step(f"layer {l}: normalisation"):
+            statistics = PotentialStatistics()
+            for part in tracker.count(batches(count, size)):
+                statistics.update(filter_signals(filters, layer.weights, signals[:, :, part].to(dtype), work))
+            alpha, beta, gamma = steps.normalizer.scale(statistics)
+            layer.weights.mul_(alpha[:, None].to(dtype))
+            layer.biases.copy_(beta)
+            layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
+
+        with tracker.step(f"layer {l}: spikes"):
+            spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
+            fired = torch.zeros(layer.neurons, dtype=torch.float64, device=device)
+            for part in tracker.count(batches(count, size)):
+                A = layer.fire(layer.potentials(signals[:, :, part].to(dtype), filters, work))  # (N, S, B)
+                fired += A.sum(dim=(1, 2))
+                spikes[:, :, part] = A
+            signals = spikes  # (N, S, M)
+            report.rates = (fired / (S * count)).cpu()
+        reports.append(report)
+    return signals, reports
+
+
+def _draw_pairs(
+    signals: Tensor,
+    targets: Tensor,
+    input_metrics: dict[str, Any],
+    output_metrics: dict[str, Any],
+    pairs: Any,
+    neurons: int,
+    generator: torch.Generator,
+    *,
+    first: bool,
+) -> LayerReport:
+    """Choose the metrics by entropy and draw one pair per neuron, from signals (senders, steps, samples)."""
+    x = signals.permute(2, 1, 0)  # (M, I, D)
+    norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
+    named = [(i, o) for i in input_metrics for o in output_metrics]
+
+    def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
+        d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
+        d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
+        return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
+
+    # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
+    # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
+    for every_channel in (True, False) if first else (False,):
+        ok = pairs.admissible(norms, every_channel=every_channel)
+        good = int(ok.sum())
+        if good * (good - 1) // 2 < neurons and every_channel:
+            continue
+        best, entropies = named[0], {}
+        few = ok.nonzero()[:, 0].cpu()[: getattr(pairs, "entropy_samples", None)]
+        if len(named) > 1 and len(few) > 1:
+            entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, few, ok).items()}
+            best = pairs.choose(entropies, neurons, len(few) * (len(few) - 1) / (good * (good - 1)))
+        log_p = distributions([best], slice(None), ok)[best]
+        entropies[best] = entropies.get(best, pairs.entropy(log_p))
+        if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
+            break
+    drawn = pairs.draw(log_p, neurons, generator)
+    return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)

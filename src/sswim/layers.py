@@ -1,0 +1,167 @@
+r"""Layers of spike response neurons, and the readout that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sswim.kernels import Kernel
+from sswim.simulate import Workspace, filter_signals, fire, kernel_taps, refractory_taps, toeplitz
+
+__all__ = ["DirectReadout", "SpikingLayer", "default_constants"]
+
+
+def default_constants(window: int) -> tuple[float, ...]:
+    """Return time constants of traces that suit a window: one step, and longer ones that fade within it.
+
+    Examples
+    --------
+    >>> [round(c, 1) for c in default_constants(168)], [round(c, 1) for c in default_constants(12)]
+    ([1.0, 5.3, 28.0], [1.0, 1.4, 2.0])
+    """
+    longest = max(window / 6, 2.0)
+    return (1.0, longest**0.5, longest)
+
+
+class SpikingLayer(nn.Module):
+    r"""Parameters of one layer of spike response neurons.
+
+    Parameters
+    ----------
+    senders, neurons : int
+        Widths :math:`N_{l-1}` and :math:`N_l`.
+    kernel, refractory : callable
+        The kernels `k` and `q`.
+    spiking : bool
+        A layer that does not spike has no spike costs and no refractory supports, and puts out its potential.
+
+    Attributes
+    ----------
+    weights : Parameter of shape (neurons, senders), the paper's `W`
+    biases, delays, supports : Parameter of shape (neurons,), the paper's `b`, `tau` and `sigma`
+    costs, refractory_supports : Parameter of shape (neurons,), the paper's `c` and `varsigma`
+    """
+
+    def __init__(
+        self,
+        senders: int,
+        neurons: int,
+        kernel: Kernel,
+        refractory: Kernel,
+        *,
+        spiking: bool = True,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.refractory, self.spiking = kernel, refractory, spiking
+
+        def constant(value: float, *shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.full(shape, value, dtype=dtype))
+
+        self.weights = constant(0.0, neurons, senders)
+        self.biases = constant(0.0, neurons)
+        self.delays = constant(0.0, neurons)
+        self.supports = constant(5.0, neurons)
+        if spiking:
+            self.costs = constant(-1.5, neurons)
+            self.refractory_supports = constant(5.0, neurons)
+
+    @property
+    def neurons(self) -> int:
+        """Number of neurons in this layer."""
+        return self.weights.shape[0]
+
+    @property
+    def senders(self) -> int:
+        """Number of neurons (or channels) that this layer listens to."""
+        return self.weights.shape[1]
+
+    def filters(self, steps_in: int, steps_out: int, start: int = 0) -> Tensor:
+        """Return the convolution matrices for the steps ``start, ..., steps_out - 1``."""
+        taps = kernel_taps(self.kernel, self.delays, self.supports, steps_out)  # (N, S)
+        return toeplitz(taps, steps_in)[:, start:]  # (N, S - start, I)
+
+    def potentials(self, signals: Tensor, filters: Tensor, work: Workspace | None = None) -> Tensor:
+        """Return response plus bias, without refractory part, of shape (neurons, steps, batch)."""
+        return filter_signals(filters, self.weights, signals, work).add_(self.biases[:, None, None])
+
+    def fire(self, potentials: Tensor) -> Tensor:
+        """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
+        inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
+        return fire(potentials, self.costs, inhibition)
+
+    def extra_repr(self) -> str:
+        """Describe the layer in the module's repr."""
+        return f"{self.senders} -> {self.neurons}, kernel={self.kernel}, spiking={self.spiking}"
+
+
+class DirectReadout(nn.Module):
+    r"""Read features at one step, the forecast's origin, with separate weights for each step ahead.
+
+    Features are the traces of all hidden layers' spikes (see `sswim.stream.Stream`) and, with a skip connection, the
+    window's own rows. Several groups, such as channels that share a network, share the weights; each may have a correction
+    of its own, on few directions of the features.
+
+    Parameters
+    ----------
+    features, outputs, horizon : int
+    constants : sequence of float
+        Time constants of the traces, in steps.
+    groups, rank : int
+        Number of groups, and of directions that their corrections are made of.
+
+    Attributes
+    ----------
+    weights : Parameter of shape (horizon * outputs, features)
+    biases : Parameter of shape (horizon * outputs,)
+    directions : Parameter of shape (features, rank)
+    own_weights : Parameter of shape (groups, rank, horizon * outputs)
+    own_biases : Parameter of shape (groups, horizon * outputs)
+    """
+
+    constants: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        outputs: int,
+        horizon: int,
+        *,
+        constants: Sequence[float],
+        groups: int = 0,
+        rank: int = 0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.neurons, self.spiking, rows = outputs, False, horizon * outputs
+
+        def zeros(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(shape, dtype=dtype))
+
+        self.weights, self.biases = zeros(rows, features), zeros(rows)
+        self.directions, self.own_weights, self.own_biases = (
+            zeros(features, rank),
+            zeros(groups, rank, rows),
+            zeros(groups, rows),
+        )
+        self.register_buffer("constants", torch.as_tensor(constants, dtype=torch.float64))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features (features, steps, batch) to outputs (horizon * outputs, steps, batch).
+
+        With corrections, the batch holds one series of each group.
+        """
+        _, steps, batch = features.shape
+        flat = features.flatten(1)
+        y = torch.addmm(self.biases[:, None], self.weights, flat).view(-1, steps, batch)
+        if not len(self.own_weights):
+            return y
+        if batch != len(self.own_weights):
+            raise ValueError(
+                f"features: the batch must hold one series for each of {len(self.own_weights)} groups, got {batch}."
+            )
+        few = (self.directions.T @ flat).view(-1, steps, batch)
+        own = torch.bmm(few.permute(2, 1, 0), self.own_weights) + self.own_biases[:, None]  # (G, T, H O)
+        return y + own.permute(2, 1, 0)

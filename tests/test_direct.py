@@ -1,0 +1,299 @@
+"""Direct outputs: features from a stream, solved for at once, with corrections per channel."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+
+from sswim import Forecaster, SpikingNetwork
+from sswim._tracking import Tracker
+from sswim.direct import Origins, fit_direct
+from sswim.grouped import GroupedEquations
+from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
+
+WINDOW, HORIZON, CHANNELS = 16, 3, 4
+
+
+def waves(rows=400, channels=CHANNELS, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    t = np.arange(rows)[:, None]
+    x = np.sin(2 * np.pi * t / (8 + np.arange(channels))) + 0.3 * np.sin(t / 7) + noise * rng.standard_normal((rows, channels))
+    return 10 * x + 5 * np.arange(channels)
+
+
+def network(shared=True, skip=True, groups=0, rank=0, hidden=(12,), seed=0):
+    count = 1 if shared else CHANNELS
+    net = SpikingNetwork(
+        count, count, window=WINDOW, horizon=HORIZON, hidden=hidden, output="direct", skip=skip, groups=groups, rank=rank,
+        dtype=torch.float64,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in net.layers:
+            layer.weights.normal_(0, 1, generator=generator)
+            layer.biases.uniform_(0, 0.8, generator=generator)
+            layer.delays.uniform_(0, 5, generator=generator)
+            layer.supports.uniform_(1, 6, generator=generator)
+    return net
+
+
+def scaled(rows):
+    return torch.from_numpy((rows - rows.mean(axis=0)) / rows.std(axis=0))
+
+
+def literal_features(origins, net, segments):
+    """Features of every origin by simulating each segment from its first row to the origin, one origin at a time."""
+    found, ahead = [], []
+    for rows in segments:
+        for t in range(WINDOW - 1, len(rows) - HORIZON):
+            signals = rows[: t + 1][None] if origins.shared else rows[: t + 1].T[:, :, None]
+            stream = net.stream(signals.shape[2])
+            traces = stream.advance(signals)[:, -1]
+            lags = signals[:, -WINDOW:].flatten(0, 1)
+            found.append(torch.cat([traces, lags]) if net.skip else traces)
+            y = rows[t + 1 : t + 1 + HORIZON]
+            ahead.append(y if origins.shared else y.reshape(-1, 1))
+    return torch.stack(found, dim=1), torch.stack(ahead, dim=1)  # (F, T, B), (H O, T, B)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("memory", [1, 10**5, 10**9])
+def test_origins_are_those_of_a_simulation_from_the_first_row(shared, skip, memory):
+    net = network(shared, skip, hidden=(7, 5))
+    segments = [scaled(waves(60)), scaled(waves(10, seed=1)), scaled(waves(35, seed=2))]  # the second one is too short
+    origins = Origins(net, segments, memory=memory)
+    features, targets = literal_features(origins, net, segments)
+    numbers, f, y = zip(*origins(), strict=True)
+    assert len(origins) == features.shape[1] == (60 - 18) + (35 - 18)
+    assert numbers[0] == 0 and np.diff([*numbers, len(origins)]).tolist() == [part.shape[1] for part in f]
+    torch.testing.assert_close(torch.cat(f, dim=1), features)
+    torch.testing.assert_close(torch.cat(y, dim=1), targets)
+
+
+def test_part_of_the_origins_differs_by_what_is_forgotten_only():
+    net = network()
+    segments = [scaled(waves(120)), scaled(waves(60, seed=2))]
+    origins = Origins(net, segments)
+    whole = torch.cat([f for _, f, _ in origins()], dim=1)
+    for first, last in [(0, 20), (70, 110), (102, 103), (130, 144)]:
+        part = list(origins(first, last))
+        assert part[0][0] == first
+        torch.testing.assert_close(torch.cat([f for _, f, _ in part], dim=1), whole[:, first:last], atol=1e-3, rtol=0)
+    assert list(origins(5, 5)) == []
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_first_origin_is_the_windowed_network(shared):
+    net = network(shared)
+    rows = scaled(waves(60))
+    with torch.no_grad():
+        net.readout.weights.normal_(0, 1)
+        net.readout.biases.normal_(0, 1)
+        _, f, _ = next(iter(Origins(net, [rows])()))
+        stream = net.readout(f)[:, 0]  # (H O, B)
+        x = rows[:WINDOW].T[:, :, None] if shared else rows[None, :WINDOW]
+        windowed = net(x)  # (B, H, O)
+    torch.testing.assert_close(windowed.permute(1, 2, 0).flatten(0, 1), stream)
+
+
+def test_grouped_equations_are_one_regression_per_group(generator):
+    f = torch.randn(5, 90, 3, generator=generator, dtype=torch.float64) + 2
+    y = torch.randn(2, 90, 3, generator=generator, dtype=torch.float64) + f[:2]
+    grouped = GroupedEquations(3, 5, 2)
+    for part in torch.arange(90).split(40):
+        grouped.update(f[:, part], y[:, part])
+    other, rest = GroupedEquations(3, 5, 2), GroupedEquations(3, 5, 2)
+    other.update(f[:, :30], y[:, :30]), rest.update(f[:, 30:], y[:, 30:])
+    other.merge(rest)
+    weights, biases = grouped.solve(0.1)
+    torch.testing.assert_close(other.solve(0.1)[0], weights)
+    errors = grouped.squared_error(weights, biases)
+    for g in range(3):
+        model = Ridge(alpha=0.1 * 90).fit(f[:, :, g].T, y[:, :, g].T)
+        np.testing.assert_allclose(weights[g].T, model.coef_)
+        np.testing.assert_allclose(biases[g], model.intercept_)
+        np.testing.assert_allclose(errors[g], ((model.predict(f[:, :, g].T) - y[:, :, g].T.numpy()) ** 2).sum(axis=0))
+
+
+def test_the_search_helps_groups_that_differ_and_leaves_the_others(generator):
+    f = torch.randn(4, 400, 3, generator=generator, dtype=torch.float64)
+    y = torch.randn(1, 400, 3, generator=generator, dtype=torch.float64)
+    y[:, :, 0] += 3 * f[0, :, 0]
+    train, held_out = GroupedEquations(3, 4, 1), GroupedEquations(3, 4, 1)
+    train.update(f[:, :20], y[:, :20]), held_out.update(f[:, 200:], y[:, 200:])
+    lambda_, helps = train.search(held_out, [1e-3, 1e-1, 1.0])
+    assert lambda_ is not None and helps[0]
+    nothing = GroupedEquations(3, 4, 1)
+    nothing.update(f[:, :20], torch.randn(1, 20, 3, generator=generator, dtype=torch.float64))
+    assert nothing.search(held_out, [1e-6])[0] is None or not nothing.search(held_out, [1e-6])[1].all()
+
+
+def test_weights_are_a_ridge_on_the_features_of_all_rows():
+    net = network()
+    segments = [scaled(waves(150))]
+    origins = Origins(net, segments)
+    told = fit_direct(origins, 100, FixedLambda(0.01), Tracker())
+    features, targets = literal_features(origins, net, segments)
+    rows = features.shape[1] * CHANNELS
+    model = Ridge(alpha=0.01 * rows).fit(features.flatten(1).T, targets.flatten(1).T)
+    np.testing.assert_allclose(net.readout.weights.detach(), model.coef_, atol=1e-4)
+    np.testing.assert_allclose(net.readout.biases.detach(), model.intercept_, atol=1e-4)
+    # Errors are those of weights that have seen the first 100 origins only.
+    early = Ridge(alpha=0.01 * 100 * CHANNELS).fit(features[:, :100].flatten(1).T, targets[:, :100].flatten(1).T)
+    y = early.predict(features[:, 100:].flatten(1).T).T.reshape(HORIZON, -1, CHANNELS)
+    np.testing.assert_allclose(told.errors.permute(1, 0, 2), targets[:, 100:].numpy() - y, atol=1e-2)
+
+
+def test_lambda_of_each_step_is_chosen_on_the_later_rows():
+    net = network()
+    origins = Origins(net, [scaled(waves(300))])
+    told = fit_direct(origins, 200, LambdaSearch(), Tracker())
+    train, held_out = (NormalEquations(net.readout.weights.shape[1], HORIZON) for _ in range(2))
+    for sums, span in ((train, (0, 200)), (held_out, (200, len(origins)))):
+        for _, f, y in origins(*span):
+            sums.update(f.reshape(len(f), 1, -1), y.reshape(HORIZON, 1, -1))
+    torch.testing.assert_close(told.lambdas, LambdaSearch().solve(train, held_out)[2])
+
+
+def test_corrections_fit_channels_that_behave_otherwise():
+    rows = waves(900, noise=0.5)
+    rows[:, 0] = np.random.default_rng(1).standard_normal(900).cumsum() * 3  # a random walk among waves
+    common, own = (
+        Forecaster(WINDOW, HORIZON, hidden=(20,), channels="shared", readout="direct", skip=True, corrections=r,
+                   random_state=0, verbose=0).fit(rows[:700])
+        for r in (0, 20)
+    )  # fmt: skip
+    a, b = (m.evaluate(rows[700:]).per_channel["rse"] for m in (common, own))
+    assert b.iloc[0] < a.iloc[0]
+
+
+# --- the estimator -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[("shared", True), ("shared", False), ("joint", True), ("joint", False)])
+def fitted(request):
+    channels, skip = request.param
+    model = Forecaster(
+        WINDOW, HORIZON, hidden=(40,), channels=channels, readout="direct", skip=skip, corrections=10, random_state=0, verbose=0
+    )
+    return model.fit(waves()[:300])
+
+
+def test_beats_persistence_by_far(fitted):
+    from sswim.baselines import Persistence
+
+    assert fitted.evaluate(waves()[300:]).rse < 0.5 * Persistence(WINDOW, HORIZON).evaluate(waves()[300:]).rse
+
+
+def test_stream_equals_batch_prediction(fitted):
+    rows = waves(200, seed=3)
+    batch = fitted.predict_windows(rows)
+    stream, found = fitted.stream(), []
+    for row in rows:
+        forecast = stream(row)
+        assert (forecast is None) == (stream.rows < WINDOW)
+        if forecast is not None:
+            found.append(forecast)
+    np.testing.assert_allclose(np.stack(found[: len(batch)]), batch, rtol=1e-6, atol=1e-6 * np.abs(rows).max())
+
+
+def test_a_stream_remembers_a_fixed_amount(fitted):
+    def held(thing):
+        if isinstance(thing, torch.Tensor):
+            return thing.numel()
+        if isinstance(thing, dict):
+            return sum(map(held, thing.values()))
+        if isinstance(thing, list):
+            return sum(map(held, thing))
+        return held(vars(thing)) if type(thing).__module__ == "sswim.stream" else 0
+
+    stream = fitted.stream()
+    sizes = []
+    for row in waves(120):
+        stream(row)
+        sizes.append(held(stream._stream) + stream._past.numel())
+    assert len(set(sizes[WINDOW:])) == 1
+
+
+def test_predict_continues_the_series_and_equals_the_stream(fitted):
+    frame = pd.DataFrame(waves(90), index=pd.date_range("2024-01-01", periods=90, freq="h"))
+    frame.columns = [str(c) for c in frame]
+    forecast = fitted.predict(frame)
+    assert forecast.index[0] == pd.Timestamp("2024-01-04 18:00") and list(forecast.columns) == list(frame.columns)
+    np.testing.assert_allclose(forecast, fitted.stream().advance(frame.to_numpy()[-2 * WINDOW :])[-1])
+    several = fitted.predict(np.stack([waves(50), waves(50, seed=1)]))
+    assert several.shape == (2, HORIZON, CHANNELS)
+
+
+def test_saved_and_loaded_forecasts_are_the_same(fitted, tmp_path):
+    fitted.save(tmp_path / "m.sswim")
+    again = Forecaster.load(tmp_path / "m.sswim")
+    rows = waves(100, seed=5)
+    np.testing.assert_array_equal(again.predict_windows(rows), fitted.predict_windows(rows))
+    for mine, expected in zip(again.predict_interval(rows), fitted.predict_interval(rows), strict=True):
+        np.testing.assert_array_equal(mine, expected)
+    assert str(again.summary()) == str(fitted.summary())
+
+
+def test_summary_tells_of_the_direct_output(fitted):
+    text = " ".join(str(fitted.summary()).split())
+    assert "direct" in text and "time constants 1, " in text and ("with skip" in text) == fitted.skip
+
+
+def test_intervals_cover_what_they_say():
+    rows = waves(3000, noise=0.5)
+    model = Forecaster(WINDOW, HORIZON, hidden=(40,), channels="shared", readout="direct", skip=True, random_state=0, verbose=0)
+    model.fit(rows[:2000])
+    test = rows[2000:]
+    forecasts, half = model.predict_windows(test), model._half_width(0.9)
+    truth = np.lib.stride_tricks.sliding_window_view(test, HORIZON, axis=0)[WINDOW:].transpose(0, 2, 1)
+    assert 0.87 < (np.abs(truth - forecasts) <= half).mean() < 0.93
+    low, high = model.predict_interval(test)
+    np.testing.assert_allclose(high - low, 2 * half)
+    assert (model._half_width(0.5) < model._half_width(0.72)).all()
+    with pytest.raises(ValueError, match=r"coverage must lie between 0.5 and 0.99, got 0.2"):
+        model.predict_interval(test, 0.2)
+
+
+def test_same_seed_same_model_and_memory_changes_nothing():
+    def fit(memory):
+        model = Forecaster(WINDOW, HORIZON, hidden=(30,), channels="shared", readout="direct", skip=True, memory=memory,
+                           random_state=3, verbose=0)  # fmt: skip
+        return model.fit(waves()[:300]).predict_windows(waves()[300:])
+
+    np.testing.assert_array_equal(fit("1GB"), fit("1GB"))
+    np.testing.assert_allclose(fit("1MB"), fit("1GB"), atol=0.05)  # other chunks, other rounding
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"channels": "both"}, "channels must be one of 'joint', 'shared', got 'both'"),
+        ({"readout": "late"}, "readout must be one of"),
+        ({"scaling": "log"}, "scaling must be one of"),
+        ({"skip": True}, "need readout='direct'"),
+        ({"channels": "shared"}, "need readout='direct'"),
+        ({"corrections": -1, "readout": "direct"}, "corrections"),
+    ],
+)
+def test_bad_choices_are_named(params, message):
+    with pytest.raises(ValueError, match=message):
+        Forecaster(WINDOW, HORIZON, verbose=0, **params).fit(waves())
+
+
+def test_a_stream_refuses_what_it_can_not_use(fitted):
+    stream = fitted.stream()
+    with pytest.raises(ValueError, match="row must hold 4 channels"):
+        stream(np.zeros(3))
+    with pytest.raises(ValueError, match="row must be finite"):
+        stream(np.full(4, np.nan))
+    paper = Forecaster(WINDOW, HORIZON, hidden=(10,), random_state=0, verbose=0).fit(waves())
+    with pytest.raises(ValueError, match="stream needs readout='direct'"):
+        paper.stream()
+
+
+def test_clone_keeps_the_choices(fitted):
+    assert clone(fitted).get_params()["channels"] == fitted.channels
