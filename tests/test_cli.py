@@ -39,6 +39,16 @@ def test_fit_forecast_evaluate(format_, frame, tmp_path):
     assert "RSE" in run("evaluate", model, data).output
 
 
+def test_fit_of_a_shared_network_with_direct_output(frame, tmp_path):
+    data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
+    write_series(frame, data)
+    run("fit", data, *FIT, "--out", model, "--direct", "--channels", "shared", "--skip")
+    loaded = Forecaster.load(model)
+    assert (loaded.readout, loaded.channels, loaded.skip) == ("direct", "shared", True)
+    assert "RSE" in run("evaluate", model, data).output
+    assert "need readout='direct'" in run("fit", data, *FIT, "--out", model, "--skip", code=2).output
+
+
 def test_json_answers(frame, tmp_path):
     data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
     write_series(frame, data)

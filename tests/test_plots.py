@@ -25,6 +25,12 @@ def test_spike_plot_shows_every_spike(model, wind):
     assert len(ax.collections[0].get_offsets()) == int(model.network_.simulate(x).spikes[0].sum())
 
 
+def test_spike_plot_of_a_shared_network_shows_one_channel(wind):
+    model = Forecaster(24, 6, hidden=(30,), channels="shared", readout="direct", random_state=0, verbose=0).fit(wind)
+    one, other = (len(plot_spikes(model, wind, at=100, channel=c).collections[0].get_offsets()) for c in (0, "wind_R80711"))
+    assert one > 0 and other > 0 and one != other
+
+
 def test_error_plot_has_a_line_per_model(model, wind):
     scores = model.evaluate(wind).per_step["rse"]
     assert len(plot_errors({"a": scores, "b": scores}).lines) == 2

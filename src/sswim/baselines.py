@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.linear_model import RidgeCV
 
 from sswim._series import as_series
+from sswim.grouped import GroupedEquations
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.windows import Windows, batches
 
-__all__ = ["Persistence", "RidgeOnLags"]
+__all__ = ["Persistence", "RidgeOnLags", "SeasonalNaive"]
 
 
 class _Baseline:
@@ -44,21 +44,71 @@ class Persistence(_Baseline):
         return np.repeat(x[:, -1:], self.horizon, axis=1)
 
 
+class SeasonalNaive(_Baseline):
+    """What was a season ago, in rows; the last value where a window does not reach back that far."""
+
+    def __init__(self, window: int, horizon: int, season: int) -> None:
+        super().__init__(window, horizon)
+        self.season = season
+
+    def forecast(self, x: np.ndarray) -> np.ndarray:
+        """Return (windows, horizon, channels) from (windows, window, channels)."""
+        ahead = np.arange(self.horizon) % self.season
+        return (
+            x[:, self.window - self.season + ahead]
+            if self.season <= self.window
+            else np.repeat(x[:, -1:], self.horizon, axis=1)
+        )
+
+
 class RidgeOnLags(_Baseline):
-    """Ridge regression of each channel's next values on its own last `window` values, penalty by cross-validation."""
+    """Ridge regression of a channel's next values on its own last `window` values.
+
+    The penalty is chosen on the last part of the windows, and the weights are those of all windows.
+
+    Parameters
+    ----------
+    window, horizon : int
+    shared : bool
+        Whether all channels have the same weights, or each its own.
+    validation : float
+        Part of the windows that the penalty is chosen on.
+    """
+
+    def __init__(self, window: int, horizon: int, *, shared: bool = False, validation: float = 0.2) -> None:
+        super().__init__(window, horizon)
+        self.shared, self.validation = shared, validation
 
     def fit(self, series: Any, *, breaks: Any = None, stride: int = 1) -> RidgeOnLags:
-        """Fit one regression per channel on every `stride`-th window of `series`."""
+        """Fit on every `stride`-th window of `series`, in memory that does not grow with their number."""
         windows = self._windows(series, breaks, stride)
-        x, y = windows.inputs(slice(None)).numpy(), windows.targets(slice(None)).numpy()
-        self._models = []
-        for channel in range(x.shape[2]):
-            scale = x[:, :, channel].std() or 1.0
-            model = RidgeCV(np.logspace(-2, 4, 13)).fit(x[:, :, channel] / scale, y[:, :, channel])
-            self._models.append((model, scale))
+        channels, kept = windows.rows.shape[1], len(windows) - max(1, int(len(windows) * self.validation))
+        seen = windows.rows[windows.covered(kept)]
+        self.mean = seen.mean(dim=0)
+        spread = seen.std(dim=0, correction=0)
+        moving = spread[spread > 0]
+        self.spread = spread.clamp_min(0.1 * float(moving.median()) if len(moving) else 1.0)
+        train, held_out = (GroupedEquations(channels, self.window, self.horizon) for _ in range(2))
+        for sums, first, last in ((train, 0, kept), (held_out, kept, len(windows))):
+            for part in batches(last - first, 256):
+                index = slice(first + part.start, first + part.stop)
+                x, y = ((v - self.mean) / self.spread for v in (windows.inputs(index), windows.targets(index)))
+                sums.update(x.permute(1, 0, 2), y.permute(1, 0, 2))
+        if self.shared:
+            train, held_out = train.joined(), held_out.joined()
+        best = torch.full((len(train.gram),), torch.inf, dtype=torch.float64)
+        lambdas = torch.zeros_like(best)
+        for lambda_ in torch.logspace(-8, 1, 19, dtype=torch.float64).tolist():
+            error = held_out.squared_error(*train.solve(lambda_)).sum(dim=1)
+            lambdas[error < best] = lambda_
+            best = torch.minimum(best, error)
+        train.merge(held_out)
+        weights, biases = train.solve(lambdas)
+        self.weights, self.biases = weights.expand(channels, -1, -1), biases.expand(channels, -1)
         return self
 
     def forecast(self, x: np.ndarray) -> np.ndarray:
         """Return (windows, horizon, channels) from (windows, window, channels)."""
-        parts = [model.predict(x[:, :, c] / scale).reshape(len(x), -1) for c, (model, scale) in enumerate(self._models)]
-        return np.stack(parts, axis=2)
+        z = (torch.from_numpy(np.ascontiguousarray(x)) - self.mean) / self.spread
+        y = torch.einsum("nwc,cwh->nhc", z, self.weights) + self.biases.T
+        return (y * self.spread + self.mean).numpy()

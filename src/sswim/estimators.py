@@ -74,7 +74,7 @@ class Forecaster(BaseEstimator):
     validation : float
         Part of the windows, the last ones, on which the regularisation is chosen.
     stride : int
-        Use every `stride`-th window for fitting.
+        Use every `stride`-th window for fitting. A direct readout uses all.
     scaling : {"auto", "channel", "standard", "none"}
         Bring each channel to [0, 1] by its range in the training windows, or to mean 0 and deviation 1 there, or leave the
         data as it is. ``"auto"`` is ``"channel"``, as in the paper, and with a direct readout ``"standard"``.
@@ -400,6 +400,8 @@ class Forecaster(BaseEstimator):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
         if self.readout == "trajectory" and (self.skip or self.channels == "shared"):
             raise ValueError("skip and channels='shared' need readout='direct', got readout='trajectory'.")
+        if self.readout == "direct" and self.stride != 1:
+            raise ValueError(f"stride must be 1 with readout='direct', which runs along all rows once, got {self.stride!r}.")
         check_integer("corrections", self.corrections, 0)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")

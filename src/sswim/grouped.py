@@ -23,6 +23,7 @@ class GroupedEquations:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
         self.samples = 0
+        self._factors: tuple[Tensor, Tensor] | None = None
         self.gram = zeros(groups, features, features)
         self.cross = zeros(groups, features, outputs)
         self.energy = zeros(groups, outputs)
@@ -51,7 +52,15 @@ class GroupedEquations:
         if other.samples:
             self._add(other.gram, other.cross, other.energy, other.feature_mean, other.target_mean, other.samples)
 
+    def _eigen(self) -> tuple[Tensor, Tensor]:
+        """Return eigenvalues, none below 0, and eigenvectors of the Gram matrices; kept until rows are added."""
+        if self._factors is None:
+            values, vectors = safe_eigh(self.gram)
+            self._factors = values.clamp_min(0), vectors
+        return self._factors
+
     def _add(self, gram: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int) -> None:
+        self._factors = None
         total = self.samples + samples
         between = self.samples * samples / total
         shift, target_shift = mean - self.feature_mean, target_mean - self.target_mean
@@ -62,10 +71,22 @@ class GroupedEquations:
         self.target_mean += target_shift * (samples / total)
         self.samples = total
 
-    def solve(self, lambda_: float) -> tuple[Tensor, Tensor]:
-        r"""Return weights (groups, features, outputs) and biases (groups, outputs) with penalty :math:`M \lambda |w|^2`."""
-        values, vectors = safe_eigh(self.gram)
-        damping = (values.clamp_min(0) + self.samples * lambda_).clamp_min(1e-300)
+    def joined(self) -> GroupedEquations:
+        """Return the sums of all groups' rows as those of one group."""
+        _, features, outputs = self.cross.shape
+        one = GroupedEquations(1, features, outputs, self.gram.device)
+        for g in range(len(self.gram)):
+            gram, cross, energy = self.gram[[g]], self.cross[[g]], self.energy[[g]]
+            one._add(gram, cross, energy, self.feature_mean[[g]], self.target_mean[[g]], self.samples)
+        return one
+
+    def solve(self, lambda_: float | Tensor) -> tuple[Tensor, Tensor]:
+        r"""Return weights (groups, features, outputs) and biases (groups, outputs) with penalty :math:`M \lambda |w|^2`.
+
+        One :math:`\lambda` for all groups, or a tensor of shape (groups,).
+        """
+        values, vectors = self._eigen()
+        damping = (values + self.samples * torch.as_tensor(lambda_).reshape(-1, 1)).clamp_min(1e-300)
         weights = vectors @ ((vectors.mT @ self.cross) / damping[:, :, None])
         return weights, self.bias(weights)
 
@@ -91,11 +112,11 @@ class GroupedEquations:
         helps : Tensor of shape (groups,), bool
         """
         nothing = validation.squared_error(torch.zeros_like(self.cross), torch.zeros_like(self.target_mean)).sum(dim=1)
-        values, vectors = safe_eigh(self.gram)
+        values, vectors = self._eigen()
         target = vectors.mT @ self.cross
         best, chosen, helps = 1.0, None, torch.zeros(len(nothing), dtype=torch.bool, device=nothing.device)
         for lambda_ in lambdas:
-            damping = (values.clamp_min(0) + self.samples * lambda_).clamp_min(1e-300)
+            damping = (values + self.samples * lambda_).clamp_min(1e-300)
             weights = vectors @ (target / damping[:, :, None])
             relative = validation.squared_error(weights, self.bias(weights)).sum(dim=1) / nothing.clamp_min(1e-300)
             average = float(relative.clamp_max(2).mean())

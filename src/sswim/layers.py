@@ -148,20 +148,19 @@ class DirectReadout(nn.Module):
         )
         self.register_buffer("constants", torch.as_tensor(constants, dtype=torch.float64))
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, groups: Tensor | None = None) -> Tensor:
         """Map features (features, steps, batch) to outputs (horizon * outputs, steps, batch).
 
-        With corrections, the batch holds one series of each group.
+        With corrections, `groups` tells the group of each member of the batch; by default it holds one of each, in order.
         """
         _, steps, batch = features.shape
         flat = features.flatten(1)
         y = torch.addmm(self.biases[:, None], self.weights, flat).view(-1, steps, batch)
         if not len(self.own_weights):
             return y
-        if batch != len(self.own_weights):
-            raise ValueError(
-                f"features: the batch must hold one series for each of {len(self.own_weights)} groups, got {batch}."
-            )
+        weights, biases = (v if groups is None else v[groups] for v in (self.own_weights, self.own_biases))
+        if batch != len(weights):
+            raise ValueError(f"groups: {batch} series need as many group numbers, got {len(weights)}.")
         few = (self.directions.T @ flat).view(-1, steps, batch)
-        own = torch.bmm(few.permute(2, 1, 0), self.own_weights) + self.own_biases[:, None]  # (G, T, H O)
+        own = torch.bmm(few.permute(2, 1, 0), weights) + biases[:, None]  # (B, T, H O)
         return y + own.permute(2, 1, 0)

@@ -227,14 +227,17 @@ class SpikingNetwork(nn.Module):
                 v = readout.fire(v.detach().clone())[:, start:]
         return v.permute(2, 1, 0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs)."""
+    def forward(self, x: Tensor, groups: Tensor | None = None) -> Tensor:
+        """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs).
+
+        `groups` is for direct outputs that correct groups, see `DirectReadout`.
+        """
         if self.direct:
             signals = self._signals(x)  # (D, O, B)
             features = self.stream(len(x)).advance(signals)[:, -1:]
             if self.skip:
                 features = torch.cat([features, signals.flatten(0, 1)[:, None]])
-            return self.readout(features)[:, 0].T.reshape(len(x), self.horizon, self.outputs)
+            return self.readout(features, groups)[:, 0].T.reshape(len(x), self.horizon, self.outputs)
         output = self._read_filters(self.start)
         return self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
 
@@ -257,13 +260,13 @@ class SpikingNetwork(nn.Module):
         return predict
 
     @torch.no_grad()
-    def simulate(self, x: Tensor) -> Activity:
+    def simulate(self, x: Tensor, groups: Tensor | None = None) -> Activity:
         """Run a batch (batch, window, inputs) and return every layer's spikes and the output on ``[0, steps)``."""
         signals, spikes = self._signals(x), []
         for layer, filters in zip(self.layers, self.hidden_filters(), strict=True):
             signals = layer.fire(layer.potentials(signals, filters))
             spikes.append(signals.permute(2, 1, 0))
         if self.direct:
-            return Activity(spikes, self.forward(x))
+            return Activity(spikes, self.forward(x, groups))
         filters = self._read_filters(0)
         return Activity(spikes, self._read(signals[:, : filters.shape[2]], 0, filters))

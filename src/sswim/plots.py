@@ -49,12 +49,19 @@ def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: in
     return ax
 
 
-def plot_spikes(model: Forecaster, series: Any, at: int | None = None, layer: int = -1, ax: Any = None) -> Any:
-    """Draw the hidden spikes behind the forecast that begins at row `at`, neurons sorted by delay."""
-    data, _ = _pick(model, series, 0)
+def plot_spikes(
+    model: Forecaster, series: Any, at: int | None = None, layer: int = -1, channel: int | str = 0, ax: Any = None
+) -> Any:
+    """Draw the hidden spikes behind the forecast that begins at row `at`, neurons sorted by delay.
+
+    Where channels share the network, it is the one of `channel`.
+    """
+    data, column = _pick(model, series, channel)
     at = len(data) - model.horizon if at is None else at
     x = model._encode(torch.from_numpy(data[at - model.window : at]))[None]
-    spikes = model.network_.simulate(x).spikes[layer][0].cpu().numpy()  # (S, N)
+    if model.network_.inputs == 1:
+        x = x[:, :, column : column + 1]
+    spikes = model.network_.simulate(x, torch.tensor([column])).spikes[layer][0].cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
