@@ -170,6 +170,17 @@ def test_corrections_fit_channels_that_behave_otherwise():
     assert b.iloc[0] < a.iloc[0]
 
 
+def test_a_channel_that_rested_in_training_is_not_corrected():
+    rows = waves(600)
+    rows[:450, 1] = 3.0  # rests, and moves from then on
+    model = Forecaster(WINDOW, HORIZON, hidden=(20,), channels="shared", readout="direct", skip=True, validation=0.3,
+                       corrections=20, random_state=0, verbose=0)  # fmt: skip
+    with pytest.warns(UserWarning, match="1 of 4 channels are constant"):
+        model.fit(rows)
+    own = model.network_.readout.own_weights.detach().abs().sum(dim=(1, 2))
+    assert own[1] == 0 and model.network_.readout.own_biases[1].abs().sum() == 0
+
+
 # --- the estimator -------------------------------------------------------------------------------------------------
 
 

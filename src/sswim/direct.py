@@ -191,6 +191,7 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
                     few = (readout.directions.T @ f.flatten(1)).view(rank, -1, groups)
                     apart.update(few, y.to(f) - readout(f))
             own_lambda, helps = own[0].search(own[1], OWN_LAMBDAS)
+            helps &= _lively(origins, kept).to(device)
             if own_lambda is not None:
                 _set_own(readout, own[0], own_lambda, helps)
 
@@ -209,6 +210,17 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
             own[0].merge(own[1])
             _set_own(readout, own[0], own_lambda, helps)
     return DirectFit(lambdas.cpu(), own_lambda, int(helps.sum()), torch.cat(errors))
+
+
+def _lively(origins: Origins, kept: int) -> Tensor:
+    """Tell which channels moved in training: one that rested has shown too little of itself to be corrected."""
+    last, left = [], kept
+    for rows, count in zip(origins.targets, origins.counts, strict=True):
+        if count and left > 0:
+            last.append(rows[: min(left, count) + origins.network.window + origins.network.horizon - 1])
+        left -= count
+    spread = torch.cat(last).std(dim=0, correction=0)
+    return spread > 0.2 * spread.median()
 
 
 def _set_own(readout: Any, equations: GroupedEquations, lambda_: float, helps: Tensor) -> None:

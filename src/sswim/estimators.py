@@ -452,8 +452,10 @@ class Forecaster(BaseEstimator):
         if scaling == "standard":
             mean, deviation = seen.mean(dim=0).numpy(), seen.std(dim=0, correction=0).numpy()
             moving = deviation[deviation > 0]
-            # A channel that hardly moved in training would be magnified without bound once it does.
-            return mean, np.maximum(deviation, 0.1 * np.median(moving) if len(moving) else 1.0)
+            # A channel that hardly moved in training would be magnified without bound once it does, and one that rested
+            # is taken to move like the others.
+            usual = np.median(moving) if len(moving) else 1.0
+            return mean, np.where(deviation > 0, np.maximum(deviation, 0.1 * usual), usual)
         return np.zeros_like(self.low_), np.ones_like(self.low_)
 
     def _scale(self, rows: Tensor) -> Tensor:
