@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge
 from sswim import Forecaster, SpikingNetwork
 from sswim._tracking import Tracker
 from sswim.direct import Origins, fit_direct
+from sswim.direct_forecasts import half_width
 from sswim.grouped import GroupedEquations
 from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
 
@@ -259,12 +260,12 @@ def test_intervals_cover_what_they_say():
     model = Forecaster(WINDOW, HORIZON, hidden=(40,), channels="shared", readout="direct", skip=True, random_state=0, verbose=0)
     model.fit(rows[:2000])
     test = rows[2000:]
-    forecasts, half = model.predict_windows(test), model._half_width(0.9)
+    forecasts, half = model.predict_windows(test), half_width(model, 0.9)
     truth = np.lib.stride_tricks.sliding_window_view(test, HORIZON, axis=0)[WINDOW:].transpose(0, 2, 1)
     assert 0.87 < (np.abs(truth - forecasts) <= half).mean() < 0.93
     low, high = model.predict_interval(test)
     np.testing.assert_allclose(high - low, 2 * half)
-    assert (model._half_width(0.5) < model._half_width(0.72)).all()
+    assert (half_width(model, 0.5) < half_width(model, 0.72)).all()
     with pytest.raises(ValueError, match=r"coverage must lie between 0.5 and 0.99, got 0.2"):
         model.predict_interval(test, 0.2)
 
@@ -288,6 +289,7 @@ def test_same_seed_same_model_and_memory_changes_nothing():
         ({"skip": True}, "need readout='direct'"),
         ({"channels": "shared"}, "need readout='direct'"),
         ({"corrections": -1, "readout": "direct"}, "corrections"),
+        ({"hidden": (3000,), "readout": "direct"}, "the sums of 9,000 features take 1.9 GB, got memory='1GB'"),
     ],
 )
 def test_bad_choices_are_named(params, message):

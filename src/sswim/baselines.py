@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sswim._scaling import standard_scales
 from sswim._series import as_series
 from sswim.grouped import GroupedEquations
 from sswim.metrics import Evaluation, ForecastErrors
@@ -84,10 +85,7 @@ class RidgeOnLags(_Baseline):
         windows = self._windows(series, breaks, stride)
         channels, kept = windows.rows.shape[1], len(windows) - max(1, int(len(windows) * self.validation))
         seen = windows.rows[windows.covered(kept)]
-        self.mean = seen.mean(dim=0)
-        spread = seen.std(dim=0, correction=0)
-        moving = spread[spread > 0]
-        self.spread = spread.clamp_min(0.1 * float(moving.median()) if len(moving) else 1.0)
+        self.mean, self.spread = standard_scales(seen)
         train, held_out = (GroupedEquations(channels, self.window, self.horizon) for _ in range(2))
         for sums, first, last in ((train, 0, kept), (held_out, kept, len(windows))):
             for part in batches(last - first, 256):

@@ -200,7 +200,7 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
         for first, f, y in through(spans[1]):
             picked = torch.arange(first, first + f.shape[1])
             picked = ((picked - kept) % every == 0).nonzero()[:, 0].to(device)
-            errors.append((y.to(f) - readout(f))[:, picked].permute(1, 0, 2).cpu())
+            errors.append((y[:, picked].to(f) - readout(f[:, picked])).permute(1, 0, 2).cpu())
 
     with tracker.step("final weights"):
         train.merge(held_out)

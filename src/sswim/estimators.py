@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,24 +14,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from sswim import direct_forecasts, trajectory
 from sswim._checks import check_fraction, check_integer, parse_memory
+from sswim._scaling import standard_scales
 from sswim._series import Series, as_series, continue_index
-from sswim.hidden import batch_size
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
-from sswim.sampling import sample
-from sswim.windows import Subset, Windows, batches
-
-if TYPE_CHECKING:
-    from sswim.forecasting import ForecastStream
+from sswim.windows import Windows
 
 __all__ = ["Forecaster"]
 
+ENGINES = {"trajectory": trajectory, "direct": direct_forecasts}
 CHOICES = {
     "channels": ("joint", "shared"),
-    "readout": ("trajectory", "direct"),
+    "readout": tuple(ENGINES),
     "scaling": ("auto", "channel", "standard", "none"),
 }
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -223,8 +221,6 @@ class Forecaster(BaseEstimator):
                 "shorter window, horizon or stride, or more data."
             )
         kept = len(windows) - max(1, int(len(windows) * self.validation))
-        train, held_out = torch.arange(kept), torch.arange(kept, len(windows))
-
         seen = windows.rows[windows.covered(kept)]
         self.low_, self.high_ = seen.amin(dim=0).numpy(), seen.amax(dim=0).numpy()
         flat = np.flatnonzero(self.low_ == self.high_)
@@ -232,8 +228,8 @@ class Forecaster(BaseEstimator):
             names = [series.columns[i] if series.columns is not None else int(i) for i in flat]
             shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
             warnings.warn(
-                f"series: {len(flat)} of {series.channels} channels are constant in the training windows ({shown}); their "
-                "forecasts will be constant too.",
+                f"series: {len(flat)} of {series.channels} channels are constant in the training windows ({shown}): "
+                "nothing can be learnt about how they move.",
                 stacklevel=3,
             )
         self.offset_, self.span_ = self._scales(seen)
@@ -242,34 +238,12 @@ class Forecaster(BaseEstimator):
         if series.columns is not None and all(isinstance(c, str) for c in series.columns):
             self.feature_names_in_ = np.asarray(series.columns, dtype=object)
         self.network_ = self._build_network(series.channels)
-        if self.readout == "direct":
-            from sswim.forecasting import fit
+        self.report_: SamplingReport = self._engine.fit(self, rows, kept)
 
-            self.report_: SamplingReport = fit(self, rows, kept)
-            return
-        samples = Windows(
-            [self._encode(r) for r in rows], self.window, self.horizon, self.stride, [self._scale(r) for r in rows]
-        )
-        self.report_ = sample(
-            self.network_,
-            Subset(samples, train),
-            validation=Subset(samples, held_out),
-            temporal="grid" if self.temporal == "auto" else self.temporal,
-            input_metric=self.input_metric,
-            deeper_metric=self.deeper_metric,
-            output_metric=self.output_metric,
-            pairs=self.pairs,
-            weights=self.weights,
-            normalizer="mean-std" if self.normalizer == "auto" else self.normalizer,
-            delays=self.delays,
-            supports=self.supports,
-            regularization=self.regularization,
-            assembly=self.assembly,
-            initial_batch=self.initial_batch,
-            memory=self.memory,
-            random_state=self.random_state,
-            verbose=self.verbose,
-        )
+    @property
+    def _engine(self) -> Any:
+        """The module that fits and forecasts with this readout."""
+        return ENGINES[self.readout]
 
     def predict(self, X: Any) -> Any:
         """Forecast the `horizon` rows that follow the end of `X`, in the data's own units.
@@ -300,15 +274,7 @@ class Forecaster(BaseEstimator):
                     f"series: a forecast needs the last {self.window} rows (window) without a gap, got {len(last)}."
                 )
             forecasts.append((last, index, series))
-        if self.readout == "direct":
-            from sswim.forecasting import last_forecast
-
-            values = np.stack([last_forecast(self, torch.from_numpy(last)) for last, _, _ in forecasts])
-        else:
-            x = self._encode(torch.from_numpy(np.stack([last[-self.window :] for last, _, _ in forecasts])))
-            size = batch_size(self.network_, parse_memory(self.memory))
-            forecast = self._forecaster()
-            values = np.concatenate([forecast(x[part]) for part in batches(len(x), size)])
+        values = self._engine.forecast(self, [torch.from_numpy(last) for last, _, _ in forecasts])
         results: list[Any] = [
             pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns) if series.labelled else value
             for value, (_, index, series) in zip(values, forecasts, strict=True)
@@ -322,30 +288,17 @@ class Forecaster(BaseEstimator):
         step ahead and channel. For a direct readout.
         """
         check_is_fitted(self, "error_quantiles_", msg="predict_interval needs a Forecaster fitted with readout='direct'.")
-        forecast, half = self.predict(X), self._half_width(coverage)
+        forecast, half = self.predict(X), direct_forecasts.half_width(self, coverage)
         if isinstance(forecast, list):
             return [f - half for f in forecast], [f + half for f in forecast]
         return forecast - half, forecast + half
 
-    def _half_width(self, coverage: float) -> np.ndarray:
-        """Return half the width of intervals, (horizon, channels), in the data's own units."""
-        from sswim.forecasting import LEVELS
-
-        if not LEVELS[0] <= coverage <= LEVELS[-1]:
-            raise ValueError(f"coverage must lie between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
-        above = int(np.searchsorted(LEVELS, coverage).clip(1))
-        part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
-        low, high = self.error_quantiles_[above - 1], self.error_quantiles_[above]
-        return (low + part * (high - low)) * self.span_
-
-    def stream(self) -> ForecastStream:
+    def stream(self) -> direct_forecasts.ForecastStream:
         """Return a stream that takes one new row at a time and forecasts the next `horizon` rows, for a direct readout."""
-        from sswim.forecasting import ForecastStream
-
         check_is_fitted(self)
         if self.readout != "direct":
             raise ValueError("stream needs readout='direct': the paper's readout starts anew for every window.")
-        return ForecastStream(self)
+        return direct_forecasts.ForecastStream(self)
 
     def predict_windows(self, X: Any, *, breaks: Any = None) -> np.ndarray:
         """Forecast from every window of `X` whose horizon lies in it too, for back-testing.
@@ -446,16 +399,12 @@ class Forecaster(BaseEstimator):
         scaling = self.scaling
         if scaling == "auto":
             scaling = "standard" if self.readout == "direct" else "channel"
+        if scaling == "standard":
+            mean, span = standard_scales(seen)
+            return mean.numpy(), span.numpy()
         if scaling == "channel":
             width = self.high_ - self.low_
             return self.low_.copy(), np.where(width > 0, width, 1.0)
-        if scaling == "standard":
-            mean, deviation = seen.mean(dim=0).numpy(), seen.std(dim=0, correction=0).numpy()
-            moving = deviation[deviation > 0]
-            # A channel that hardly moved in training would be magnified without bound once it does, and one that rested
-            # is taken to move like the others.
-            usual = np.median(moving) if len(moving) else 1.0
-            return mean, np.where(deviation > 0, np.maximum(deviation, 0.1 * usual), usual)
         return np.zeros_like(self.low_), np.ones_like(self.low_)
 
     def _scale(self, rows: Tensor) -> Tensor:
@@ -466,27 +415,13 @@ class Forecaster(BaseEstimator):
         """Scale rows (..., channels) that the network gets to see."""
         return self._scale(rows.clamp(torch.from_numpy(self.low_), torch.from_numpy(self.high_)) if self.clip else rows)
 
-    def _forecaster(self) -> Callable[[Tensor], np.ndarray]:
-        """Return the function from scaled windows (batch, window, channels) to forecasts in the data's units."""
-        predict, span, offset = self.network_.predictor(), self.span_, self.offset_
-        return lambda x: predict(x).double().cpu().numpy() * span + offset
-
     def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast for every window of a series, batch by batch."""
         series = self._series(X, breaks)
         rows = [torch.from_numpy(segment) for segment in series.segments]
-        windows = Windows([self._encode(r) for r in rows], self.window, self.horizon, targets=rows)
-        if not len(windows):
+        if max(map(len, rows)) < self.window + self.horizon:
             raise ValueError(
                 f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows "
-                f"without a gap, the longest stretch has {max(map(len, series.segments))}."
+                f"without a gap, the longest stretch has {max(map(len, rows))}."
             )
-        if self.readout == "direct":
-            from sswim.forecasting import backtest
-
-            yield from backtest(self, rows)
-            return
-        size = batch_size(self.network_, parse_memory(self.memory))
-        forecast = self._forecaster()
-        for part in batches(len(windows), size):
-            yield windows.targets(part).numpy(), forecast(windows.inputs(part))
+        yield from self._engine.backtest(self, rows)

@@ -85,10 +85,8 @@ class Stream:
             lag = (t[:, None] - t).double()
             inside = torch.where(lag >= 0, self._decay[:, None, None] ** lag.clamp_min(0), 0.0)  # (K, T, T)
             carried = self._decay[:, None] ** (t + 1)
-            self._matrices[steps] = (
-                inside.to(self._traces).reshape(-1, steps).contiguous(),
-                carried.to(self._traces)[:, :, None],
-            )
+            inside, carried = inside.to(self._traces).reshape(-1, steps), carried.to(self._traces)[:, :, None]
+            self._matrices = {steps: (inside, carried)}  # of the last length only, or memory would grow with their number
         return self._matrices[steps]
 
 

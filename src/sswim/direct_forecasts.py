@@ -21,7 +21,7 @@ from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGH
 if TYPE_CHECKING:
     from sswim.estimators import Forecaster
 
-__all__ = ["LEVELS", "ForecastStream", "backtest", "fit", "last_forecast"]
+__all__ = ["LEVELS", "ForecastStream", "backtest", "fit", "forecast", "half_width"]
 
 # Coverages that quantiles of the errors are kept for.
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
@@ -37,6 +37,12 @@ def _origins(model: Forecaster, rows: Sequence[Tensor]) -> Origins:
 def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
     """Set the network of `model` from rows in the data's own units; the first `kept` origins are for training."""
     network, budget, random = model.network_, parse_memory(model.memory), Randomness(model.random_state)
+    features = network.readout.weights.shape[1]
+    if 24 * features**2 > budget:
+        raise ValueError(
+            f"memory: the sums of {features:,} features take {24 * features**2 / 1e9:.1f} GB, got memory={model.memory!r}. Use "
+            "channels='shared', skip=False or fewer neurons, or allow more."
+        )
     regularization = resolve("regularization", model.regularization, REGULARIZATION, "basis")
     steps = HiddenSteps(
         resolve("temporal", "spread" if model.temporal == "auto" else model.temporal, TEMPORAL, "assign"),
@@ -85,10 +91,19 @@ def backtest(model: Forecaster, rows: Sequence[Tensor]) -> Iterator[tuple[np.nda
         yield _to_units(model, y), _to_units(model, model.network_.readout(features))
 
 
-def last_forecast(model: Forecaster, rows: Tensor) -> np.ndarray:
-    """Return the forecast (horizon, channels) from the last of rows (rows, channels)."""
-    stream = ForecastStream(model)
-    return stream.advance(rows[-2 * model.window :].numpy())[-1]
+def forecast(model: Forecaster, rows: Sequence[Tensor]) -> np.ndarray:
+    """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, channels)."""
+    return np.stack([ForecastStream(model).advance(r[-2 * model.window :].numpy())[-1] for r in rows])
+
+
+def half_width(model: Forecaster, coverage: float) -> np.ndarray:
+    """Return half the width of intervals, (horizon, channels), in the data's own units."""
+    if not LEVELS[0] <= coverage <= LEVELS[-1]:
+        raise ValueError(f"coverage must lie between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
+    above = int(np.searchsorted(LEVELS, coverage).clip(1))
+    part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
+    low, high = model.error_quantiles_[above - 1], model.error_quantiles_[above]
+    return (low + part * (high - low)) * model.span_
 
 
 class ForecastStream:
