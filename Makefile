@@ -29,7 +29,7 @@ peers: .venv-peers/ready
 .venv-peers/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . \
-		spikingjelly snntorch norse h5py ninja
+		spikingjelly snntorch norse reservoirpy h5py ninja
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
 		lava-dl==0.6.0 lava-nc==0.10.0
 	touch $@

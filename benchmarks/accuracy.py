@@ -22,11 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sswim import Forecaster
+from sswim._scaling import standard_scales
 from sswim._tracking import peak_memory
 from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.bench import _alone
+from sswim.metrics import Evaluation
 
 SETS = {"aemo_solar_10min": 168, "aemo_units_hourly": 168, "la_highway_april_5min": 12}
 HORIZONS = (6, 24, 48, 96)
@@ -51,22 +54,35 @@ def load(name: str) -> tuple[np.ndarray, int | None]:
     return x, day
 
 
-def split(x: np.ndarray, day: int | None, window: int, horizon: int) -> tuple[list[np.ndarray], list[np.ndarray], float]:
-    """Return the stretches for fitting, those for testing, and the part of the former's windows that is for validation."""
-    stretches = [x] if day is None else [x[i : i + day] for i in range(0, len(x), day)]
-    each = [len(s) - window - horizon + 1 for s in stretches]
+def split(stretches: list[np.ndarray], span: int, train: float, test: float) -> tuple[list[np.ndarray], list[np.ndarray], float]:
+    """Split the windows (of `span` rows with their horizon) in time.
+
+    Returns
+    -------
+    The stretches for fitting, those for testing, and the part of the former's windows that is for validation.
+    """
+    each = [max(len(s) - span + 1, 0) for s in stretches]
     total = sum(each)
-    train, test = int(total * 0.6), int(total * 0.2)
-    known, left = [], total - test
-    later = []
+    trained, tested = int(total * train), int(total * test)
+    known, later, left = [], [], total - tested
     for s, count in zip(stretches, each, strict=True):
         here = min(count, max(left, 0))
         left -= count
         if here:
-            known.append(s[: here + window + horizon - 1])
+            known.append(s[: here + span - 1])
         if here < count:
             later.append(s[here:])
-    return known, later, (total - train - test) / (total - test)
+    return known, later, (total - trained - tested) / (total - tested)
+
+
+def scaled_rse(scores: Evaluation, known: list[np.ndarray], validation: float) -> float:
+    """Return the RSE with every channel divided by its deviation in the training rows, so that all weigh alike."""
+    rows = np.concatenate(known)
+    _, scale = standard_scales(torch.from_numpy(rows[: int(len(rows) * (1 - validation))]))
+    rse, squared = scores.per_channel["rse"].to_numpy(), scores.per_channel["rmse"].to_numpy() ** 2
+    spread = np.where(rse > 0, squared / np.where(rse > 0, rse, 1) ** 2, 0.0)
+    weight = scale.numpy() ** -2.0
+    return float(np.sqrt((squared * weight).sum() / (spread * weight).sum()))
 
 
 def make(model: str, window: int, horizon: int, validation: float, season: int, seed: int) -> Any:
@@ -79,6 +95,10 @@ def make(model: str, window: int, horizon: int, validation: float, season: int, 
     }
     if model in plain:
         return plain[model]()
+    if model == "echo state network":
+        from echo_state import EchoState  # needs reservoirpy: make peers
+
+        return EchoState(window, horizon, validation=validation, seed=seed)
     options: dict[str, dict[str, Any]] = {
         "paper": {"hidden": (750,)},
         "shared": {"channels": "shared", "readout": "direct", "skip": True, "hidden": (200,)},
@@ -88,11 +108,14 @@ def make(model: str, window: int, horizon: int, validation: float, season: int, 
     return Forecaster(window, horizon, validation=validation, random_state=seed, verbose=0, **options[model])
 
 
-def run(name: str, horizon: int, model: str, seed: int) -> dict[str, Any]:
-    """Fit and test one model."""
+def run(name: str, horizon: int, model: str, seed: int, part: str = "test") -> dict[str, Any]:
+    """Fit and test one model; with ``part="validation"`` the test windows are cut off first, and the rest is split anew."""
     window = SETS[name]
     x, day = load(name)
-    known, later, validation = split(x, day, window, horizon)
+    stretches = [x] if day is None else [x[i : i + day] for i in range(0, len(x), day)]
+    known, later, validation = split(stretches, window + horizon, 0.6, 0.2)
+    if part == "validation":
+        known, later, validation = split(known, window + horizon, 0.6, 0.2)
     fitted = make(model, window, horizon, validation, SEASONS[name], seed)
     begin = time.perf_counter()
     if hasattr(fitted, "fit"):
@@ -104,7 +127,9 @@ def run(name: str, horizon: int, model: str, seed: int) -> dict[str, Any]:
         "horizon": horizon,
         "model": model,
         "seed": seed,
+        "part": part,
         "rse": scores.rse,
+        "rse_scaled": scaled_rse(scores, known, validation),
         "seconds": seconds,
         "peak_memory_gib": (memory or 0) / 2**30,
         "windows": scores.windows,
@@ -116,11 +141,15 @@ MODELS = [
     "seasonal naive",
     "ridge per channel",
     "shared ridge",
+    "echo state network",
     "paper",
     "shared",
     "shared, spikes only",
     "shared, no corrections",
 ]
+
+
+FIXED = MODELS[:4]  # without anything random
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -143,14 +172,18 @@ def main() -> None:
     parser.add_argument("--horizons", nargs="+", type=int, default=list(HORIZONS))
     parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--part", choices=("test", "validation"), default="test", help="'validation' is for choosing.")
+    parser.add_argument("--out", type=Path, help="where to write all runs; those that are there already are not repeated")
     args = parser.parse_args()
-    runs: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = json.loads(args.out.read_text())["runs"] if args.out and args.out.exists() else []
+    keys = ("set", "horizon", "model", "seed", "part")
     for name, horizon, model in itertools.product(args.sets, args.horizons, args.models):
-        fixed = model.startswith(("persistence", "seasonal")) or "ridge" in model
-        for seed in range(1 if fixed else args.seeds):
-            runs.append(_alone(run, {"name": name, "horizon": horizon, "model": model, "seed": seed}))
-            told = runs[-1]
+        for seed in range(1 if model in FIXED else args.seeds):
+            what = dict(zip(keys, (name, horizon, model, seed, args.part), strict=True))
+            if any(all(r[k] == what[k] for k in keys) for r in runs):
+                continue
+            told = _alone(run, {"name" if k == "set" else k: v for k, v in what.items()})
+            runs.append(told)
             print(f"{name} {horizon} {model} {seed}: RSE {told['rse']:.4f}, {told['seconds']:.0f} s", file=sys.stderr)
             if args.out:
                 args.out.write_text(json.dumps({"command": " ".join(["python", *sys.argv]), "runs": runs}, indent=1) + "\n")
