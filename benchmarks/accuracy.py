@@ -54,7 +54,9 @@ def load(name: str) -> tuple[np.ndarray, int | None]:
     return x, day
 
 
-def split(stretches: list[np.ndarray], span: int, train: float, test: float) -> tuple[list[np.ndarray], list[np.ndarray], float]:
+def split(
+    stretches: list[np.ndarray], span: int, train: float, test: float
+) -> tuple[list[np.ndarray], list[np.ndarray], float]:
     """Split the windows (of `span` rows with their horizon) in time.
 
     Returns
@@ -85,7 +87,7 @@ def scaled_rse(scores: Evaluation, known: list[np.ndarray], validation: float) -
     return float(np.sqrt((squared * weight).sum() / (spread * weight).sum()))
 
 
-def make(model: str, window: int, horizon: int, validation: float, season: int, seed: int) -> Any:
+def make(model: str, window: int, horizon: int, validation: float, season: int, seed: int, tuned: Any = None) -> Any:
     """Return an unfitted model by its name in the table."""
     plain = {
         "persistence": lambda: Persistence(window, horizon),
@@ -98,25 +100,26 @@ def make(model: str, window: int, horizon: int, validation: float, season: int, 
     if model == "echo state network":
         from echo_state import EchoState  # needs reservoirpy: make peers
 
-        return EchoState(window, horizon, validation=validation, seed=seed)
-    options: dict[str, dict[str, Any]] = {
-        "paper": {"hidden": (750,)},
-        "shared": {"channels": "shared", "readout": "direct", "skip": True, "hidden": (200,)},
-        "shared, spikes only": {"channels": "shared", "readout": "direct", "hidden": (300,)},
-        "shared, no corrections": {"channels": "shared", "readout": "direct", "skip": True, "hidden": (200,), "corrections": 0},
-    }
-    return Forecaster(window, horizon, validation=validation, random_state=seed, verbose=0, **options[model])
+        return EchoState(window, horizon, validation=validation, seed=seed, options=tuned)
+    if model == "paper":
+        return Forecaster.paper(window, horizon, validation=validation, random_state=seed, verbose=0)
+    options = {"sswim": {}, "sswim, spikes only": {"skip": False, "hidden": (200,)}}[model]
+    return Forecaster(window, horizon, validation=validation, random_state=seed, verbose=0, **options)
 
 
-def run(name: str, horizon: int, model: str, seed: int, part: str = "test") -> dict[str, Any]:
-    """Fit and test one model; with ``part="validation"`` the test windows are cut off first, and the rest is split anew."""
+def run(name: str, horizon: int, model: str, seed: int, part: str = "test", tuned: Any = None) -> dict[str, Any]:
+    """Fit and test one model.
+
+    With ``part="validation"`` the test windows are cut off first, and the rest is split anew. `tuned` are options that a run
+    with another seed has chosen.
+    """
     window = SETS[name]
     x, day = load(name)
     stretches = [x] if day is None else [x[i : i + day] for i in range(0, len(x), day)]
     known, later, validation = split(stretches, window + horizon, 0.6, 0.2)
     if part == "validation":
         known, later, validation = split(known, window + horizon, 0.6, 0.2)
-    fitted = make(model, window, horizon, validation, SEASONS[name], seed)
+    fitted = make(model, window, horizon, validation, SEASONS[name], seed, tuned)
     begin = time.perf_counter()
     if hasattr(fitted, "fit"):
         fitted.fit(known)
@@ -133,6 +136,8 @@ def run(name: str, horizon: int, model: str, seed: int, part: str = "test") -> d
         "seconds": seconds,
         "peak_memory_gib": (memory or 0) / 2**30,
         "windows": scores.windows,
+        "coverage": scores.coverage,
+        "tuned": getattr(fitted, "options", None),
     }
 
 
@@ -143,12 +148,9 @@ MODELS = [
     "shared ridge",
     "echo state network",
     "paper",
-    "shared",
-    "shared, spikes only",
-    "shared, no corrections",
+    "sswim, spikes only",
+    "sswim",
 ]
-
-
 FIXED = MODELS[:4]  # without anything random
 
 
@@ -182,7 +184,8 @@ def main() -> None:
             what = dict(zip(keys, (name, horizon, model, seed, args.part), strict=True))
             if any(all(r[k] == what[k] for k in keys) for r in runs):
                 continue
-            told = _alone(run, {"name" if k == "set" else k: v for k, v in what.items()})
+            same = [r.get("tuned") for r in runs if all(r[k] == what[k] for k in keys if k != "seed")]
+            told = _alone(run, {"name" if k == "set" else k: v for k, v in what.items()} | {"tuned": same[0] if same else None})
             runs.append(told)
             print(f"{name} {horizon} {model} {seed}: RSE {told['rse']:.4f}, {told['seconds']:.0f} s", file=sys.stderr)
             if args.out:

@@ -39,14 +39,19 @@ def test_fit_forecast_evaluate(format_, frame, tmp_path):
     assert "RSE" in run("evaluate", model, data).output
 
 
-def test_fit_of_a_shared_network_with_direct_output(frame, tmp_path):
+def test_fit_takes_the_options_of_the_forecaster(frame, tmp_path):
     data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
     write_series(frame, data)
-    run("fit", data, *FIT, "--out", model, "--direct", "--channels", "shared", "--skip")
+    run("fit", data, *FIT, "--out", model, "--no-skip", "--scaling", "window", "--covariate", "south")
     loaded = Forecaster.load(model)
-    assert (loaded.readout, loaded.channels, loaded.skip) == ("direct", "shared", True)
+    assert (loaded.readout, loaded.skip, loaded.scaling, loaded.hidden) == ("direct", False, "window", (20,))
+    assert list(loaded.predict(frame).columns) == ["north"]
     assert "RSE" in run("evaluate", model, data).output
-    assert "need readout='direct'" in run("fit", data, *FIT, "--out", model, "--skip", code=2).output
+    run("fit", data, *FIT, "--out", model, "--paper")
+    assert (Forecaster.load(model).readout, Forecaster.load(model).skip) == ("trajectory", False)
+    assert "not a column" in run("fit", data, *FIT, "--out", model, "--covariate", "west", code=2).output
+    run("fit", data, *FIT, "--out", model, "--tune", "1s")
+    assert Forecaster.load(model).tuned_["scaling"] in ("adaptive", "window", "standard")
 
 
 def test_json_answers(frame, tmp_path):
@@ -74,7 +79,7 @@ def test_demo_draws_and_scores(tmp_path):
 def test_days_are_not_crossed(frame, tmp_path):
     data, model = tmp_path / "d.npz", tmp_path / "m.sswim"
     np.savez(data, x=frame.to_numpy())
-    fitted = json.loads(run("fit", data, *FIT, "--breaks", "30", "--out", model, "--json").stdout)
+    fitted = json.loads(run("fit", data, *FIT, "--paper", "--breaks", "30", "--out", model, "--json").stdout)
     assert fitted["samples"] + fitted["validation_samples"] == 5 * 16
     assert json.loads(run("evaluate", model, data, "--breaks", "30", "--json").stdout)["windows"] == 5 * 16
 

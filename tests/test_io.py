@@ -24,7 +24,7 @@ def model():
         "supports": SupportSearch(count=5),
         "regularization": FixedLambda(0.1),
     }
-    return Forecaster(12, 4, hidden=(20, 10), random_state=0, verbose=0, **settings).fit(x), x
+    return Forecaster.paper(12, 4, hidden=(20, 10), random_state=0, verbose=0, **settings).fit(x), x
 
 
 def test_saved_and_loaded_forecasts_are_bit_equal(model, tmp_path):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from sswim import Forecaster
 from sswim.plots import plot_errors, plot_forecast, plot_growth, plot_spikes
@@ -7,7 +8,7 @@ from sswim.plots import plot_errors, plot_forecast, plot_growth, plot_spikes
 
 @pytest.fixture(scope="module")
 def model(wind):
-    return Forecaster(24, 6, hidden=(30,), random_state=0, verbose=0).fit(wind)
+    return Forecaster.paper(24, 6, hidden=(30,), random_state=0, verbose=0).fit(wind)
 
 
 def test_forecast_plot_shows_window_truth_and_forecast(model, wind):
@@ -21,12 +22,22 @@ def test_forecast_plot_shows_window_truth_and_forecast(model, wind):
 
 def test_spike_plot_shows_every_spike(model, wind):
     ax = plot_spikes(model, wind, at=100)
-    x = model._encode(__import__("torch").from_numpy(wind.iloc[76:100].to_numpy(dtype=float)))[None]
+    x = model._encoder(torch.from_numpy(wind.iloc[76:100].to_numpy(dtype=float))).signals.permute(2, 1, 0)
     assert len(ax.collections[0].get_offsets()) == int(model.network_.simulate(x).spikes[0].sum())
 
 
+def test_forecast_plot_of_a_direct_output_has_its_interval(wind):
+    model = Forecaster(24, 6, hidden=(20,), covariates=["wind_R80711"], random_state=0, verbose=0).fit(wind)
+    ax = plot_forecast(model, wind, "power_R80711", at=200)
+    low, high = model.predict_interval(wind.iloc[:200])
+    band = ax.collections[0].get_paths()[0].get_extents()
+    assert band.ymin == pytest.approx(low["power_R80711"].min()) and band.ymax == pytest.approx(high["power_R80711"].max())
+    with pytest.raises(ValueError, match="'wind_R80711' is a covariate"):
+        plot_forecast(model, wind, "wind_R80711")
+
+
 def test_spike_plot_of_a_shared_network_shows_one_channel(wind):
-    model = Forecaster(24, 6, hidden=(30,), channels="shared", readout="direct", random_state=0, verbose=0).fit(wind)
+    model = Forecaster(24, 6, hidden=(30,), random_state=0, verbose=0).fit(wind)
     one, other = (len(plot_spikes(model, wind, at=100, channel=c).collections[0].get_offsets()) for c in (0, "wind_R80711"))
     assert one > 0 and other > 0 and one != other
 

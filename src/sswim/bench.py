@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -337,19 +338,10 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _worker(function: Callable[..., Any], arguments: dict[str, Any], queue: Any) -> None:
-    queue.put(function(**arguments))
-
-
 def _alone(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Run in a process of its own, so that peak memory is this run's alone."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=_worker, args=(function, arguments, queue))
-    process.start()
-    result = queue.get()
-    process.join()
-    return result
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, **arguments).result()
 
 
 def _best(function: Callable[[], Any], repeats: int) -> float:

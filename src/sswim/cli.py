@@ -86,10 +86,16 @@ def fit(
     out: Annotated[Path, typer.Option(help="Where the model goes.")],
     window: Annotated[int, typer.Option(help="Rows that the model looks at.")] = 168,
     horizon: Annotated[int, typer.Option(help="Rows that it forecasts.")] = 24,
-    hidden: Annotated[str, typer.Option(help="Neurons per hidden layer, such as 750 or 500,250.")] = "750",
-    channels: Annotated[str, typer.Option(help="joint, or shared: one network for all channels (with --direct).")] = "joint",
-    direct: Annotated[bool, typer.Option("--direct", help="Read all steps ahead at the forecast's origin.")] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="The window's rows reach the output too (with --direct).")] = False,
+    hidden: Annotated[
+        str | None, typer.Option(help="Neurons per hidden layer, such as 100 or 500,250; 750 with --paper, else 100.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's model instead of the default one.")] = False,
+    skip: Annotated[bool | None, typer.Option(help="Whether the window's rows reach the output too, past the spikes.")] = None,
+    scaling: Annotated[str, typer.Option(help="adaptive, window, standard, channel or none.")] = "auto",
+    covariate: Annotated[
+        list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")
+    ] = None,
+    tune: Annotated[str | None, typer.Option(help="Time to try other options in first, such as 30s.")] = None,
     kernel: Annotated[str, typer.Option(help="Kernel of the first hidden layer.")] = "morlet",
     weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
     exact: Annotated[bool, typer.Option("--exact", help="Do not thin out the sums over all windows.")] = False,
@@ -107,19 +113,21 @@ def fit(
         from sswim.datasets import read_series
         from sswim.estimators import Forecaster
 
-        try:
-            widths = tuple(int(n) for n in hidden.split(","))
-        except ValueError:
-            raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
+        options: dict[str, Any] = {} if skip is None else {"skip": skip}
+        if hidden is not None:
+            try:
+                options["hidden"] = tuple(int(n) for n in hidden.split(","))
+            except ValueError:
+                raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
         if not out.parent.is_dir():
             raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
-        model = Forecaster(
+        make = Forecaster.paper if paper else Forecaster
+        model = make(
             window,
             horizon,
-            hidden=widths,
-            channels=channels,
-            readout="direct" if direct else "trajectory",
-            skip=skip,
+            scaling=scaling,
+            covariates=tuple(covariate or ()),
+            tune=tune,
             kernel=kernel,
             weights=weights,
             assembly="exact" if exact else "auto",
@@ -130,6 +138,7 @@ def fit(
             device=device,
             random_state=seed,
             verbose=not as_json,
+            **options,
         ).fit(read_series(data), breaks=breaks)
         model.save(out)
         summary = model.summary()

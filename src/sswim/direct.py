@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sswim._linalg import safe_eigh
 from sswim._tracking import Tracker
-from sswim.grouped import GroupedEquations
+from sswim.encoding import Encoded
+from sswim.grouped import GroupedEquations, correct, search_penalties
 from sswim.network import SpikingNetwork
 from sswim.readout import NormalEquations
 from sswim.stream import Stream
@@ -22,7 +24,9 @@ from sswim.stream import Stream
 __all__ = ["DirectFit", "Origins", "fit_direct"]
 
 # Penalties tried for the groups' own corrections.
-OWN_LAMBDAS = torch.logspace(-5, 2, 22, dtype=torch.float64).tolist()
+OWN_LAMBDAS = torch.logspace(-3, 3, 19, dtype=torch.float64).tolist()
+# Training rows that what all groups do together is judged by.
+POOLED = 1000
 # Validation rows that errors are kept of, for intervals.
 KEPT = 1000
 
@@ -34,22 +38,16 @@ class Origins:
     ----------
     network : SpikingNetwork
         With a direct output.
-    segments : sequence of Tensor of shape (rows, channels)
-        What the hidden layers see. If the network has one input, channels share it.
-    targets : sequence of Tensor of shape (rows, channels), optional
-        What is to be forecast, and what a skip connection sees, where that differs.
+    segments : sequence of Encoded
+        The series as the network sees them.
     memory : int
         Budget in bytes for features.
     """
 
-    def __init__(
-        self, network: SpikingNetwork, segments: Sequence[Tensor], targets: Sequence[Tensor] | None = None, memory: int = 10**9
-    ) -> None:
+    def __init__(self, network: SpikingNetwork, segments: Sequence[Encoded], memory: int = 10**9) -> None:
         self.network, self.segments = network, segments
-        self.targets = segments if targets is None else targets
-        channels = segments[0].shape[1]
-        self.shared = network.inputs == 1 and network.outputs == 1
-        self.batch = channels if self.shared else 1
+        self.batch = segments[0].signals.shape[2]
+        self.shared = self.batch == segments[0].lagged.shape[1]
         features = network.readout.weights.shape[1]
         self.chunk = max(1, min(128, memory // (16 * features * self.batch)))
         self.counts = [max(len(s) - network.window - network.horizon + 1, 0) for s in segments]
@@ -57,30 +55,40 @@ class Origins:
     def __len__(self) -> int:
         return sum(self.counts)
 
-    def arrange(self, rows: Tensor) -> Tensor:
-        """Bring rows (rows, channels) to the network's layout (inputs, rows, batch)."""
-        w = self.network.readout.weights
-        rows = rows.to(dtype=w.dtype, device=w.device)
-        return rows[None] if self.shared else rows.T[:, :, None].contiguous()
+    def _arranged(self, values: Tensor) -> Tensor:
+        """Bring values (..., rows, channels) of all channels to the layout (outputs, ..., rows, batch)."""
+        return values[None] if self.shared else values.movedim(-1, 0)[..., None]
 
-    def features(self, stream: Stream, signals: Tensor, lagged: Tensor, first: int, last: int) -> Tensor:
-        """Run a stream over rows ``[first, last)`` of signals (inputs, rows, batch): features (features, rows, batch).
+    def features(self, stream: Stream, seen: Encoded, first: int, last: int) -> Tensor:
+        """Run a stream over rows ``[first, last)`` and return the features (features, rows, batch) at each.
 
-        A skip connection sees the rows of `lagged`, and 0 before the first one.
+        A skip connection sees 0 before the first row.
         """
+        signals = seen.signals.to(self.network.readout.weights.device)
         traces = stream.advance(signals[:, first:last])
         if not self.network.skip:
             return traces
         window = self.network.window
-        seen = lagged[:, max(first - window + 1, 0) : last]
-        seen = torch.nn.functional.pad(seen, (0, 0, window - 1 - min(first, window - 1), 0))
-        lags = seen.unfold(1, window, 1).permute(0, 3, 1, 2).flatten(0, 1)  # (D O, T, B), the oldest row first
-        return torch.cat([traces, lags])
+        rows = seen.lagged[max(first - window + 1, 0) : last]
+        rows = torch.nn.functional.pad(rows, (0, 0, window - 1 - min(first, window - 1), 0))
+        lags = rows.unfold(0, window, 1).movedim(2, 0) - seen.base[first:last]  # (O, T, C), the oldest row first
+        lags = self._arranged(lags).flatten(0, 1).to(traces)
+        return torch.cat([traces, lags, signals[self.network.outputs :, first:last]])
 
-    def ahead(self, rows: Tensor, first: int, last: int) -> Tensor:
+    def ahead(self, seen: Encoded, first: int, last: int) -> Tensor:
         """Return what follows on rows ``[first, last)``: (horizon * outputs, rows, batch)."""
-        y = rows[first + 1 : last + self.network.horizon].unfold(0, self.network.horizon, 1)  # (T, C, H)
-        return y.permute(2, 0, 1) if self.shared else y.permute(2, 1, 0).flatten(0, 1)[:, :, None]
+        y = seen.lagged[first + 1 : last + self.network.horizon].unfold(0, self.network.horizon, 1)  # (T, C, H)
+        y = y.movedim(2, 0) - seen.level[first:last]
+        return self._arranged(y).transpose(0, 1).flatten(0, 1).to(self.network.readout.weights.device)
+
+    def rows(self, last: int) -> Tensor:
+        """Return the scaled rows (rows, channels) that the first `last` origins or their horizons lie in."""
+        network, parts = self.network, []
+        for seen, count in zip(self.segments, self.counts, strict=True):
+            if count and last > 0:
+                parts.append(seen.lagged[: min(last, count) + network.window + network.horizon - 1])
+            last -= count
+        return torch.cat(parts)
 
     def initial(self, kept: int, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Draw windows that end at the first `kept` origins, of one channel each where channels share the network.
@@ -92,38 +100,41 @@ class Origins:
         numbers : Tensor of shape (samples,)
             Of the origin, or ``origin * channels + channel``.
         """
-        network, channels = self.network, self.batch
-        drawn = torch.randperm(kept * channels, generator=generator)[:count]
+        network = self.network
+        drawn = torch.randperm(kept * self.batch, generator=generator)[:count]
         ends = torch.tensor([0, *self.counts]).cumsum(dim=0)
-        origin, channel = drawn // channels, drawn % channels
+        origin, member = drawn // self.batch, drawn % self.batch
         segment = torch.bucketize(origin, ends[1:], right=True)
         x, y = [], []
-        for s, row, c in zip(segment.tolist(), (origin - ends[segment]).tolist(), channel.tolist(), strict=True):
-            pick = slice(c, c + 1) if self.shared else slice(None)
-            x.append(self.segments[s][row : row + network.window, pick])
-            y.append(self.targets[s][row + network.window : row + network.window + network.horizon, pick])
+        for s, first, m in zip(segment.tolist(), (origin - ends[segment]).tolist(), member.tolist(), strict=True):
+            end = first + network.window
+            x.append(self.segments[s].signals[:, first:end, m])
+            y.append(self.ahead(self.segments[s], end - 1, end)[:, 0, m].view(network.horizon, network.outputs))
         w = network.readout.weights
-        return torch.stack(x).permute(2, 1, 0).to(w).contiguous(), torch.stack(y).to(w), drawn
+        return torch.stack(x, dim=2).to(w), torch.stack(y).to(w), drawn
 
     def __call__(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield the number of the first origin, features and targets, chunk by chunk, of origins ``[first, last)``."""
         last = len(self) if last is None else last
         number, window = 0, self.network.window
-        for rows, targets, count in zip(self.segments, self.targets, self.counts, strict=True):
+        for seen, count in zip(self.segments, self.counts, strict=True):
             begin, end = max(first - number, 0), min(last - number, count)  # among this segment's origins
             number += count
             if begin >= end:
                 continue
-            signals, lagged, stream = self.arrange(rows), self.arrange(targets), self.network.stream(self.batch)
+            stream = self.network.stream(self.batch)
             # Origin 0 stands at row window - 1. What lies more than two windows back is forgotten.
             at, stop = max(begin + window - 1 - 2 * window, 0), end + window - 1
             while at < stop:
                 until = min(at + self.chunk, stop)
-                features = self.features(stream, signals, lagged, at, until)
+                features = self.features(stream, seen, at, until)
                 skipped = max(begin + window - 1 - at, 0)
                 if skipped < until - at:
-                    y = self.ahead(targets, at + skipped, until)
-                    yield number - count + at + skipped - window + 1, features[:, skipped:], y.to(features.device)
+                    yield (
+                        number - count + at + skipped - window + 1,
+                        features[:, skipped:],
+                        self.ahead(seen, at + skipped, until),
+                    )
                 at = until
 
 
@@ -134,17 +145,15 @@ class DirectFit:
     Attributes
     ----------
     lambdas : Tensor of shape (horizon * outputs,)
-    own_lambda : float or None
-        Penalty of the groups' own corrections; None if there are none.
-    own : int
-        Number of groups that have one.
+    own : list of Tensor of shape (groups,)
+        Penalties of the groups' corrections, on their own features and on those of all groups together. Empty if there are
+        no corrections.
     errors : Tensor of shape (kept, horizon * outputs, batch)
         Errors on validation rows, of weights that had not seen these.
     """
 
     lambdas: Tensor
-    own_lambda: float | None
-    own: int
+    own: list[Tensor]
     errors: Tensor
 
 
@@ -165,65 +174,106 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
     rows, features = readout.weights.shape
     device = readout.weights.device
     spans = ((0, kept), (kept, total))
+    groups, rank = len(readout.own_weights), readout.directions.shape[1]
+    common = readout.common_directions.shape[1]
 
     def through(span: tuple[int, int]) -> Any:
         return tracker.count(origins(*span), total=-(-(span[1] - span[0]) // origins.chunk))
 
     with tracker.step("output weights"):
+        if common:
+            readout.pool.copy_(_loadings(origins.rows(kept), readout.pool.shape[1]))
+        together, every = [], max(1, kept // POOLED)
         sums = [NormalEquations(features, rows, device=device) for _ in spans]
         for equations, span in zip(sums, spans, strict=True):
-            for _, f, y in through(span):
+            for first, f, y in through(span):
+                if common and span[0] == 0:
+                    together.append(readout.pooled(f[:, (-first) % every :: every])[:, :, 0].T)
                 equations.update(f.reshape(features, 1, -1), y.double().reshape(rows, 1, -1))
     with tracker.step("regularisation"):
         train, held_out = sums
         w, b, lambdas = regularization.solve(train, held_out)
         readout.weights.copy_(w.T), readout.biases.copy_(b)
 
-    groups, rank = readout.own_weights.shape[:2]
-    own_lambda, helps = None, torch.zeros(groups, dtype=torch.bool, device=device)
-    if groups and rank:
+    penalties: list[Tensor] = []
+    if groups:
         with tracker.step("own corrections"):
-            readout.directions.copy_(train.eigen()[1][:, -rank:])
-            readout.own_weights.zero_(), readout.own_biases.zero_()
-            own = [GroupedEquations(groups, rank, rows, device) for _ in spans]
+            # Where the window's own rows are read, a channel is corrected on these.
+            readout.directions.copy_(_directions(train, rank, origins.network.lags))
+            if common:
+                readout.common_directions.copy_(_common_directions(torch.cat(together), common))
+            own = [GroupedEquations(groups, rank + common, rows, device) for _ in spans]
             for apart, span in zip(own, spans, strict=True):
                 for _, f, y in through(span):
-                    few = (readout.directions.T @ f.flatten(1)).view(rank, -1, groups)
-                    apart.update(few, y.to(f) - readout(f))
-            own_lambda, helps = own[0].search(own[1], OWN_LAMBDAS)
-            helps &= _lively(origins, kept).to(device)
-            if own_lambda is not None:
-                _set_own(readout, own[0], own_lambda, helps)
+                    apart.update(readout.own_features(f), y - readout.shared(f))
+            penalties = search_penalties(own[0], own[1], rank, OWN_LAMBDAS)
+            lively = _lively(origins.rows(kept)).to(device)
+            _set_own(readout, own[0], penalties, lively)
 
     with tracker.step("intervals"):
         errors, every = [], max(1, -(-(total - kept) // KEPT))
         for first, f, y in through(spans[1]):
             picked = torch.arange(first, first + f.shape[1])
             picked = ((picked - kept) % every == 0).nonzero()[:, 0].to(device)
-            errors.append((y[:, picked].to(f) - readout(f[:, picked])).permute(1, 0, 2).cpu())
+            errors.append((y[:, picked] - readout(f[:, picked])).permute(1, 0, 2).cpu())
 
     with tracker.step("final weights"):
         train.merge(held_out)
         w, b = train.solve(lambdas)
         readout.weights.copy_(w.T), readout.biases.copy_(b)
-        if own_lambda is not None:
-            own[0].merge(own[1])
-            _set_own(readout, own[0], own_lambda, helps)
-    return DirectFit(lambdas.cpu(), own_lambda, int(helps.sum()), torch.cat(errors))
+        if groups:
+            # Anew, for corrections must fit the weights that they correct.
+            final = GroupedEquations(groups, rank + common, rows, device)
+            for _, f, y in through((0, total)):
+                final.update(readout.own_features(f), y - readout.shared(f))
+            _set_own(readout, final, penalties, lively)
+    return DirectFit(lambdas.cpu(), [p.cpu() for p in penalties], torch.cat(errors))
 
 
-def _lively(origins: Origins, kept: int) -> Tensor:
+def _lively(rows: Tensor) -> Tensor:
     """Tell which channels moved in training: one that rested has shown too little of itself to be corrected."""
-    last, left = [], kept
-    for rows, count in zip(origins.targets, origins.counts, strict=True):
-        if count and left > 0:
-            last.append(rows[: min(left, count) + origins.network.window + origins.network.horizon - 1])
-        left -= count
-    spread = torch.cat(last).std(dim=0, correction=0)
+    spread = rows.std(dim=0, correction=0)
     return spread > 0.2 * spread.median()
 
 
-def _set_own(readout: Any, equations: GroupedEquations, lambda_: float, helps: Tensor) -> None:
-    weights, biases = equations.solve(lambda_)
-    readout.own_weights.copy_(weights * helps[:, None, None])
-    readout.own_biases.copy_(biases * helps[:, None])
+def _set_own(readout: Any, equations: GroupedEquations, penalties: list[Tensor], lively: Tensor) -> None:
+    weights, biases = correct(equations, readout.directions.shape[1], penalties)
+    readout.own_weights.copy_(weights * lively[:, None, None]), readout.own_biases.copy_(biases * lively[:, None])
+
+
+def _loadings(rows: Tensor, factors: int) -> Tensor:
+    """Return weights (channels, factors) of the channels' principal components, from scaled rows (rows, channels)."""
+    few = rows[:: max(1, len(rows) // 2000)].double().clamp(-5, 5)
+    vectors = torch.linalg.svd(few - few.mean(dim=0), full_matrices=False)[2][:factors].T
+    return torch.nn.functional.pad(vectors, (0, factors - vectors.shape[1]))
+
+
+def _directions(equations: NormalEquations, rank: int, last: int) -> Tensor:
+    """Return the directions (features, rank) in which features vary most, among the `last` ones if that is not 0.
+
+    Traces differ in size by what neuron they are of, and are divided by their deviation first; rows are alike.
+    """
+    gram = equations.gram / max(equations.samples, 1)
+    size = gram.diagonal().clamp_min(0).sqrt()
+    size = torch.where(size > 1e-6 * size.max(), size, torch.inf)
+    if last:
+        size = torch.where(torch.arange(len(size), device=size.device) < len(size) - last, torch.inf, torch.ones_like(size))
+    _, vectors = safe_eigh(gram / size[:, None] / size)
+    return vectors[:, vectors.shape[1] - rank :] / size[:, None]
+
+
+def _common_directions(pooled: Tensor, count: int) -> Tensor:
+    """Return directions (features, count) in which pooled features (rows, features) vary most.
+
+    They are scaled between what principal components have, where the first outweighs all, and equal deviations.
+    """
+    pooled = pooled.double() - pooled.double().mean(dim=0)
+    size = pooled.square().mean(dim=0).sqrt()
+    size = torch.where(size > 1e-6 * size.max(), size, torch.inf)
+    unit = pooled / size
+    values, left = safe_eigh(unit @ unit.T)  # a row each: fewer than features
+    values, left = values.flip(0)[:count], left.flip(1)[:, :count]
+    values, left = values[values > 1e-6 * values[0]], left[:, values > 1e-6 * values[0]]
+    # Principal directions are unit.T @ left / values ** (1 / 2), with the deviation (values / rows) ** (1 / 2).
+    directions = (unit.T @ left) / values**0.5 * (len(unit) / values) ** 0.25 / size[:, None]
+    return torch.nn.functional.pad(directions, (0, count - directions.shape[1]))

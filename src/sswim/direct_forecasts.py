@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LEVELS", "ForecastStream", "backtest", "fit", "forecast", "half_width"]
 
+# How many windows back a forecast looks: two for what the network still knows, one more for its running level.
+MEMORY = 3
 # Coverages that quantiles of the errors are kept for.
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
 
 
 def _origins(model: Forecaster, rows: Sequence[Tensor]) -> Origins:
-    """Return the origins in rows (rows, channels) of the data's own units."""
-    encoded, scaled = [model._encode(r) for r in rows], [model._scale(r) for r in rows]
-    return Origins(model.network_, encoded, scaled, parse_memory(model.memory) // 4)
+    """Return the origins in rows (rows, columns) of the data's own units."""
+    encoder = model._encoder
+    return Origins(model.network_, [encoder(r) for r in rows], parse_memory(model.memory) // 4)
 
 
 @torch.no_grad()
@@ -77,23 +79,27 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
     )
 
 
-def _to_units(model: Forecaster, y: Tensor) -> np.ndarray:
-    """Bring outputs (horizon * outputs, rows, batch) to forecasts (rows, horizon, channels) in the data's own units."""
+def _arranged(model: Forecaster, y: Tensor, level: Tensor) -> Tensor:
+    """Bring outputs (horizon * outputs, rows, batch), relative to a level (rows, channels), to (rows, horizon, channels)."""
     y = y.unflatten(0, (model.horizon, -1)).permute(2, 0, 1, 3).flatten(2)  # (T, H, O B)
-    return y.double().cpu().numpy() * model.span_ + model.offset_
+    return y.cpu() + level[:, None].cpu()
 
 
 @torch.no_grad()
 def backtest(model: Forecaster, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield truth and forecast (windows, horizon, channels) from every origin, in the data's own units."""
-    origins = _origins(model, rows)
-    for _, features, y in origins():
-        yield _to_units(model, y), _to_units(model, model.network_.readout(features))
+    origins, encoder = _origins(model, rows), model._encoder
+    parts = zip(origins.segments, origins.counts, strict=True)
+    levels = torch.cat([seen.level[model.window - 1 :][:count] for seen, count in parts])
+    for first, features, y in origins():
+        level = levels[first : first + y.shape[1]]
+        forecasts = encoder.forecast(_arranged(model, model.network_.readout(features), level))
+        yield encoder.decode(_arranged(model, y, level)), forecasts
 
 
 def forecast(model: Forecaster, rows: Sequence[Tensor]) -> np.ndarray:
-    """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, channels)."""
-    return np.stack([ForecastStream(model).advance(r[-2 * model.window :].numpy())[-1] for r in rows])
+    """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""
+    return np.stack([ForecastStream(model).advance(r[-MEMORY * model.window :].numpy())[-1] for r in rows])
 
 
 def half_width(model: Forecaster, coverage: float) -> np.ndarray:
@@ -103,7 +109,7 @@ def half_width(model: Forecaster, coverage: float) -> np.ndarray:
     above = int(np.searchsorted(LEVELS, coverage).clip(1))
     part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
     low, high = model.error_quantiles_[above - 1], model.error_quantiles_[above]
-    return (low + part * (high - low)) * model.span_
+    return (low + part * (high - low)) * model.span_[model._encoder.channels]
 
 
 class ForecastStream:
@@ -147,8 +153,8 @@ class ForecastStream:
             raise ValueError("row must be finite, but holds NaN or infinity: a stream can not look ahead to fill a gap.")
         model, before = self._model, len(self._past)
         known = torch.cat([self._past, rows])
-        signals, lagged = (self._origins.arrange(part) for part in (model._encode(known), model._scale(known)))
-        features = self._origins.features(self._stream, signals, lagged, before, len(known))
+        seen = model._encoder(known)
+        features = self._origins.features(self._stream, seen, before, len(known))
         self._past = known[-(model.window - 1) :] if model.window > 1 else known[:0]
         self.rows += len(rows)
-        return _to_units(model, model.network_.readout(features))
+        return model._encoder.forecast(_arranged(model, model.network_.readout(features), seen.level[before:]))

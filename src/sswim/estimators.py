@@ -18,10 +18,13 @@ from sswim import direct_forecasts, trajectory
 from sswim._checks import check_fraction, check_integer, parse_memory
 from sswim._scaling import standard_scales
 from sswim._series import Series, as_series, continue_index
+from sswim._tracking import Tracker
+from sswim.encoding import Encoder, find_floors
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
+from sswim.tuning import parse_seconds, tune
 from sswim.windows import Windows
 
 __all__ = ["Forecaster"]
@@ -30,14 +33,20 @@ ENGINES = {"trajectory": trajectory, "direct": direct_forecasts}
 CHOICES = {
     "channels": ("joint", "shared"),
     "readout": tuple(ENGINES),
-    "scaling": ("auto", "channel", "standard", "none"),
+    "scaling": ("auto", "channel", "standard", "adaptive", "window", "none"),
 }
+PAPER = {"channels": "joint", "readout": "trajectory", "skip": False, "floor": False}
+# How many weighted means over all channels are taken of every feature.
+FACTORS = 5
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 Self = TypeVar("Self", bound="Forecaster")
 
 
 class Forecaster(BaseEstimator):
     """Forecast a multivariate series with a spiking network that is sampled, not trained by gradients.
+
+    One small network runs along every channel and each step ahead is read with weights of its own; see `Forecaster.paper` for
+    the model of the paper.
 
     Parameters
     ----------
@@ -48,17 +57,21 @@ class Forecaster(BaseEstimator):
     kernel, deeper_kernel, output_kernel : str or callable
         Kernel of the first hidden layer, of further hidden layers, and of the output layer: ``"hat"``, ``"morlet"``,
         ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any callable.
-    channels : {"joint", "shared"}
-        Whether all channels enter one network, as in the paper, or one small network runs on every channel alike.
-    readout : {"trajectory", "direct"}
-        Whether an output's voltage draws the horizon, as in the paper, or separate weights for each step ahead read the
-        hidden layers at the forecast's origin. Then the network runs along the series once instead of once per window.
+    channels : {"shared", "joint"}
+        Whether one small network runs on every channel alike, or all channels enter one network, as in the paper.
+    readout : {"direct", "trajectory"}
+        Whether separate weights for each step ahead read the hidden layers at the forecast's origin, or an output's voltage
+        draws the horizon, as in the paper. With the former, the network runs along the series once instead of once per
+        window.
     skip : bool
-        With a direct readout, whether the window's own rows reach the output too, so that the spikes only have to explain
-        what a linear model can not.
+        Whether the window's own rows reach the output too, so that the spikes only have to explain what a linear model can
+        not. Without, the network is purely spiking.
     corrections : int
-        With shared channels and a direct readout, number of directions of the features on which each channel's weights may
-        differ from the common ones; 0 for common weights only.
+        With shared channels and a direct readout, number of directions of a channel's features on which its weights may
+        differ from the common ones; 0 for none.
+    common : int
+        In the same case, number of directions of what all channels do together that each channel's forecast may lean on; 0
+        for forecasts of each channel from itself alone.
     traces : sequence of float, optional
         With a direct readout, time constants of the spikes' traces in steps.
     temporal, input_metric, deeper_metric, output_metric, pairs, weights, normalizer, delays, supports, regularization
@@ -73,12 +86,24 @@ class Forecaster(BaseEstimator):
         Part of the windows, the last ones, on which the regularisation is chosen.
     stride : int
         Use every `stride`-th window for fitting. A direct readout uses all.
-    scaling : {"auto", "channel", "standard", "none"}
-        Bring each channel to [0, 1] by its range in the training windows, or to mean 0 and deviation 1 there, or leave the
-        data as it is. ``"auto"`` is ``"channel"``, as in the paper, and with a direct readout ``"standard"``.
+    covariates : sequence
+        Columns, by name or number, that are seen but not forecast, such as the hour of the day or the weather. A row's values
+        must be known at that row: shift what is known ahead.
+    scaling : {"auto", "adaptive", "window", "standard", "channel", "none"}
+        ``"channel"`` brings each channel to [0, 1] by its range in the training windows, ``"standard"`` to mean 0 and deviation
+        1 there. ``"adaptive"`` also shows the network each channel relative to its running level, the mean of the last
+        `window` rows, and forecasts are relative to that; with ``"window"`` it sees nothing but that, so that forecasts move
+        along with the series. ``"none"`` leaves the data as it is. ``"auto"`` is ``"adaptive"`` with a direct readout, and
+        ``"channel"``, as in the paper, otherwise.
     clip : bool
         Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
         not limited). Without, a channel that leaves its range drives every neuron that listens to it out of its own.
+    floor : bool
+        Whether forecasts stay above a channel's least value in the training windows where that is reached again and again,
+        as zero is by power, counts and rain.
+    tune : str or float, optional
+        Time, such as ``"30s"``, to try other options in before the fit, on a part of the series; see `sswim.tuning`. What was
+        chosen is in `tuned_`.
     missing : {"error", "interpolate"}
         What to do about NaN: refuse, or fill linearly in time.
     dtype : {"float32", "float64"}
@@ -100,10 +125,14 @@ class Forecaster(BaseEstimator):
         Each channel's range in the training windows.
     offset_, span_ : array of shape (channels,)
         What is subtracted from each channel, and what it is divided by then.
+    floor_ : array of shape (columns,)
+        Below which no forecast goes.
     n_features_in_ : int
-        Number of channels.
+        Number of columns.
     columns_ : list or None
-        Names of the channels, if a DataFrame was given.
+        Names of the columns, if a DataFrame was given.
+    tuned_ : dict
+        Options that were chosen instead of those given; empty without `tune`.
 
     Examples
     --------
@@ -119,14 +148,15 @@ class Forecaster(BaseEstimator):
         window: int = 168,
         horizon: int = 24,
         *,
-        hidden: Sequence[int] = (750,),
+        hidden: Sequence[int] = (100,),
         kernel: str | Kernel = "morlet",
         deeper_kernel: str | Kernel = "hat",
         output_kernel: str | Kernel = "hat",
-        channels: str = "joint",
-        readout: str = "trajectory",
-        skip: bool = False,
-        corrections: int = 150,
+        channels: str = "shared",
+        readout: str = "direct",
+        skip: bool = True,
+        corrections: int = 60,
+        common: int = 100,
         traces: Sequence[float] | None = None,
         temporal: Any = "auto",
         input_metric: Any = "entropy",
@@ -142,8 +172,11 @@ class Forecaster(BaseEstimator):
         initial_batch: int = 1000,
         validation: float = 0.2,
         stride: int = 1,
+        covariates: Sequence[Any] = (),
         scaling: str = "auto",
         clip: bool = True,
+        floor: bool = True,
+        tune: str | float | None = None,
         missing: str = "error",
         dtype: str = "float32",
         device: str = "cpu",
@@ -161,6 +194,7 @@ class Forecaster(BaseEstimator):
         self.readout = readout
         self.skip = skip
         self.corrections = corrections
+        self.common = common
         self.traces = traces
         self.temporal = temporal
         self.input_metric = input_metric
@@ -176,14 +210,25 @@ class Forecaster(BaseEstimator):
         self.initial_batch = initial_batch
         self.validation = validation
         self.stride = stride
+        self.covariates = covariates
         self.scaling = scaling
         self.clip = clip
+        self.floor = floor
+        self.tune = tune
         self.missing = missing
         self.dtype = dtype
         self.device = device
         self.memory = memory
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def paper(cls: type[Self], window: int = 168, horizon: int = 24, *, hidden: Sequence[int] = (750,), **options: Any) -> Self:
+        """Return a forecaster as in the paper: all channels enter every neuron, and an output's voltage draws the horizon.
+
+        `options` are those of the class.
+        """
+        return cls(window, horizon, **{"hidden": hidden, **PAPER, **options})
 
     def fit(self: Self, X: Any, y: Any = None, *, breaks: Any = None) -> Self:
         """Fit the network to one or several series.
@@ -210,6 +255,10 @@ class Forecaster(BaseEstimator):
         return self
 
     def _fit(self, series: Series) -> None:
+        self.n_features_in_ = series.channels
+        self.columns_ = series.columns
+        covariates = self._covariates()
+        self.tuned_ = {} if self.tune is None else self._tune(series, covariates)
         rows = [torch.from_numpy(segment) for segment in series.segments]
         windows = Windows(rows, self.window, self.horizon, self.stride)
         if len(windows) < 3:
@@ -233,12 +282,23 @@ class Forecaster(BaseEstimator):
                 stacklevel=3,
             )
         self.offset_, self.span_ = self._scales(seen)
-        self.n_features_in_ = series.channels
-        self.columns_ = series.columns
+        self.floor_ = find_floors(seen) if self.floor else np.full(series.channels, -np.inf)
         if series.columns is not None and all(isinstance(c, str) for c in series.columns):
             self.feature_names_in_ = np.asarray(series.columns, dtype=object)
-        self.network_ = self._build_network(series.channels)
+        self.network_ = self._build_network()
         self.report_: SamplingReport = self._engine.fit(self, rows, kept)
+
+    def _tune(self, series: Series, covariates: list[int]) -> dict[str, Any]:
+        if self.readout != "direct" or self.channels != "shared":
+            raise ValueError(
+                "tune chooses among options of channels='shared' and readout='direct': leave one or the other away."
+            )
+        with Tracker(self.verbose) as tracker, tracker.step("tuning"):
+            return tune(self, series.segments, covariates)
+
+    def _option(self, name: str) -> Any:
+        """Return an option as it was chosen, or else given."""
+        return self.tuned_.get(name, getattr(self, name))
 
     @property
     def _engine(self) -> Any:
@@ -251,8 +311,8 @@ class Forecaster(BaseEstimator):
         Parameters
         ----------
         X : DataFrame, array of shape (rows, channels), or a list of these
-            Of each series the last `window` rows are used; with a direct readout the `window` rows before them too, if there,
-            for a network that runs along a series has a past.
+            Of each series the last `window` rows are used; with a direct readout twice as many rows before them too, if
+            there, for a network that runs along a series has a past.
 
         Returns
         -------
@@ -276,7 +336,9 @@ class Forecaster(BaseEstimator):
             forecasts.append((last, index, series))
         values = self._engine.forecast(self, [torch.from_numpy(last) for last, _, _ in forecasts])
         results: list[Any] = [
-            pd.DataFrame(value, index=continue_index(index, self.horizon), columns=series.columns) if series.labelled else value
+            pd.DataFrame(value, index=continue_index(index, self.horizon), columns=self._columns_of(series))
+            if series.labelled
+            else value
             for value, (_, index, series) in zip(values, forecasts, strict=True)
         ]
         return values if stacked else results if several else results[0]
@@ -289,9 +351,15 @@ class Forecaster(BaseEstimator):
         """
         check_is_fitted(self, "error_quantiles_", msg="predict_interval needs a Forecaster fitted with readout='direct'.")
         forecast, half = self.predict(X), direct_forecasts.half_width(self, coverage)
+        floor = self.floor_[self._encoder.channels]
+
+        def bounds(f: Any) -> tuple[Any, Any]:
+            low = f - half
+            return low.clip(lower=floor, axis=1) if isinstance(f, pd.DataFrame) else np.maximum(low, floor), f + half
+
         if isinstance(forecast, list):
-            return [f - half for f in forecast], [f + half for f in forecast]
-        return forecast - half, forecast + half
+            return tuple(map(list, zip(*map(bounds, forecast), strict=True)))  # type: ignore[return-value]
+        return bounds(forecast)
 
     def stream(self) -> direct_forecasts.ForecastStream:
         """Return a stream that takes one new row at a time and forecasts the next `horizon` rows, for a direct readout."""
@@ -311,12 +379,23 @@ class Forecaster(BaseEstimator):
         return np.concatenate([forecast for _, forecast in self._backtest(X, breaks)])
 
     def evaluate(self, X: Any, *, breaks: Any = None) -> Evaluation:
-        """Return the errors of the forecasts from every window of `X`: overall, per step ahead, and per channel."""
+        """Return the errors of the forecasts from every window of `X`: overall, per step ahead, and per channel.
+
+        With a direct readout also how many values lie within the 90 % intervals.
+        """
         check_is_fitted(self)
-        errors = ForecastErrors(np.where(self.high_ > self.low_, self.high_ - self.low_, 1.0))
+        channels = self._encoder.channels
+        width = (self.high_ - self.low_)[channels]
+        usual = np.median(width[width > 0]) if (width > 0).any() else 1.0
+        half = direct_forecasts.half_width(self, 0.9) if hasattr(self, "error_quantiles_") else None
+        errors = ForecastErrors(np.where(width > 0, width, usual), half)
         for truth, forecast in self._backtest(X, breaks):
             errors.update(truth, forecast)
-        return errors.result(self.columns_)
+        return errors.result(None if self.columns_ is None else [self.columns_[c] for c in channels])
+
+    def _columns_of(self, series: Series) -> list[Any] | None:
+        """Names of the columns of `series` that are forecast."""
+        return None if series.columns is None else [series.columns[c] for c in self._encoder.channels]
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean."""
@@ -351,33 +430,79 @@ class Forecaster(BaseEstimator):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
-        if self.readout == "trajectory" and (self.skip or self.channels == "shared"):
-            raise ValueError("skip and channels='shared' need readout='direct', got readout='trajectory'.")
         if self.readout == "direct" and self.stride != 1:
             raise ValueError(f"stride must be 1 with readout='direct', which runs along all rows once, got {self.stride!r}.")
         check_integer("corrections", self.corrections, 0)
+        check_integer("common", self.common, 0)
+        if self.tune is not None:
+            parse_seconds(self.tune)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 
-    def _build_network(self, channels: int) -> SpikingNetwork:
+    def _build_network(self) -> SpikingNetwork:
         """Return a network of this estimator's shape, its parameters still to be set."""
-        shared = self.channels == "shared"
+        encoder = self._encoder
+        channels, shared = len(encoder.channels), self.channels == "shared"
+        # Every channel has sums of its own over the features that correct it, and these must fit into memory twice.
+        most = int((parse_memory(self.memory) / (64 * channels)) ** 0.5)
+        rank = min(self._option("corrections"), most // 2)
+        common = min(self._option("common"), most - rank) if channels > 1 else 0
+        corrected = shared and self.readout == "direct" and rank + common > 0
         return SpikingNetwork(
-            inputs=1 if shared else channels,
+            inputs=encoder.inputs,
             outputs=1 if shared else channels,
             output=self.readout,
             traces=self.traces,
-            skip=self.skip,
-            groups=channels if shared and self.corrections else 0,
-            rank=self.corrections if shared else 0,
+            skip=self._option("skip"),
+            groups=channels if corrected else 0,
+            rank=rank if corrected else 0,
+            factors=min(FACTORS, channels) if corrected and common else 0,
+            common=common if corrected else 0,
             window=self.window,
             horizon=self.horizon,
-            hidden=self.hidden,
+            hidden=self._option("hidden"),
             kernel=self.kernel,
             deeper_kernel=self.deeper_kernel,
             output_kernel=self.output_kernel,
             dtype=DTYPES[self.dtype],
         ).to(self.device)
+
+    @property
+    def _encoder(self) -> Encoder:
+        """What brings rows to the fitted network."""
+        return Encoder(
+            low=self.low_,
+            high=self.high_,
+            offset=self.offset_,
+            span=self.span_,
+            floor=self.floor_,
+            covariates=self._covariates(),
+            scaling=self._scaling,
+            shared=self.channels == "shared",
+            window=self.window,
+            clip=self.clip,
+            dtype=DTYPES[self.dtype],
+        )
+
+    @property
+    def _scaling(self) -> str:
+        scaling = getattr(self, "tuned_", {}).get("scaling", self.scaling)
+        if scaling != "auto":
+            return str(scaling)
+        return "adaptive" if self.readout == "direct" else "channel"
+
+    def _covariates(self) -> list[int]:
+        """Return the numbers of the columns that are seen but not forecast."""
+        names, found = self.columns_, []
+        for c in self.covariates:
+            number = names.index(c) if names is not None and c in names else c
+            if not isinstance(number, (int, np.integer)) or not 0 <= number < self.n_features_in_:
+                known = f"the columns are {names!r}" if names is not None else f"there are {self.n_features_in_} columns"
+                raise ValueError(f"covariates: {c!r} is not a column of the series; {known}.")
+            found.append(int(number))
+        if len(set(found)) < len(found) or len(found) == self.n_features_in_:
+            raise ValueError(f"covariates: must name different columns, and leave one to forecast, got {self.covariates!r}.")
+        return sorted(found)
 
     def _series(self, X: Any, breaks: Any = None) -> Series:
         """Check a series against what was fitted."""
@@ -395,25 +520,14 @@ class Forecaster(BaseEstimator):
         return series
 
     def _scales(self, seen: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return each channel's offset and span from training rows (rows, channels)."""
-        scaling = self.scaling
-        if scaling == "auto":
-            scaling = "standard" if self.readout == "direct" else "channel"
-        if scaling == "standard":
+        """Return each column's offset and span from training rows (rows, columns)."""
+        if self._scaling in ("standard", "adaptive", "window"):
             mean, span = standard_scales(seen)
             return mean.numpy(), span.numpy()
-        if scaling == "channel":
+        if self._scaling == "channel":
             width = self.high_ - self.low_
             return self.low_.copy(), np.where(width > 0, width, 1.0)
         return np.zeros_like(self.low_), np.ones_like(self.low_)
-
-    def _scale(self, rows: Tensor) -> Tensor:
-        """Scale rows (..., channels) for the network."""
-        return ((rows - torch.from_numpy(self.offset_)) / torch.from_numpy(self.span_)).to(DTYPES[self.dtype])
-
-    def _encode(self, rows: Tensor) -> Tensor:
-        """Scale rows (..., channels) that the network gets to see."""
-        return self._scale(rows.clamp(torch.from_numpy(self.low_), torch.from_numpy(self.high_)) if self.clip else rows)
 
     def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast for every window of a series, batch by batch."""

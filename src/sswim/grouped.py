@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from sswim._linalg import safe_eigh
 
-__all__ = ["GroupedEquations"]
+__all__ = ["GroupedEquations", "correct", "search_penalties"]
 
 
 class GroupedEquations:
@@ -39,8 +41,8 @@ class GroupedEquations:
         mean, target_mean = f.mean(dim=2), y.mean(dim=2)
         f, y = f - mean[:, :, None], y - target_mean[:, :, None]
         self._add(
-            torch.bmm(f, f.mT).double(),
-            torch.bmm(f, y.mT).double(),
+            torch.bmm(f, f.mT),
+            torch.bmm(f, y.mT),
             y.double().square().sum(dim=2),
             mean.double(),
             target_mean.double(),
@@ -64,8 +66,8 @@ class GroupedEquations:
         total = self.samples + samples
         between = self.samples * samples / total
         shift, target_shift = mean - self.feature_mean, target_mean - self.target_mean
-        self.gram += gram + between * shift[:, :, None] * shift[:, None]
-        self.cross += cross + between * shift[:, :, None] * target_shift[:, None]
+        self.gram.add_(gram).baddbmm_(shift[:, :, None], shift[:, None], alpha=between)
+        self.cross.add_(cross).baddbmm_(shift[:, :, None], target_shift[:, None], alpha=between)
         self.energy += energy + between * target_shift**2
         self.feature_mean += shift * (samples / total)
         self.target_mean += target_shift * (samples / total)
@@ -83,10 +85,10 @@ class GroupedEquations:
     def solve(self, lambda_: float | Tensor) -> tuple[Tensor, Tensor]:
         r"""Return weights (groups, features, outputs) and biases (groups, outputs) with penalty :math:`M \lambda |w|^2`.
 
-        One :math:`\lambda` for all groups, or a tensor of shape (groups,).
+        One :math:`\lambda` for all groups, or a tensor of shape (groups,); infinity leaves no weights.
         """
         values, vectors = self._eigen()
-        damping = (values + self.samples * torch.as_tensor(lambda_).reshape(-1, 1)).clamp_min(1e-300)
+        damping = (values + self.samples * torch.as_tensor(lambda_, device=values.device).reshape(-1, 1)).clamp_min(1e-300)
         weights = vectors @ ((vectors.mT @ self.cross) / damping[:, :, None])
         return weights, self.bias(weights)
 
@@ -100,26 +102,77 @@ class GroupedEquations:
         offset = torch.einsum("gf,gfo->go", self.feature_mean, weights) + bias - self.target_mean
         return centred + self.samples * offset**2
 
-    def search(self, validation: GroupedEquations, lambdas: list[float]) -> tuple[float | None, Tensor]:
-        """Choose one penalty for all groups, and the groups it helps, by the error on validation rows.
+    def part(self, features: slice) -> GroupedEquations:
+        """Return the sums of some of the features."""
+        some = GroupedEquations(0, 0, 0, self.gram.device)
+        some.samples, some.energy, some.target_mean = self.samples, self.energy, self.target_mean
+        some.gram, some.cross = self.gram[:, features, features], self.cross[:, features]
+        some.feature_mean = self.feature_mean[:, features]
+        return some
 
-        Errors count relative to those without any weights, so that no group outweighs the others by its size.
+    def after(self, weights: Tensor) -> GroupedEquations:
+        """Return the sums of the remaining features with what weights of the first ones (groups, first, outputs) leave.
 
-        Returns
-        -------
-        lambda_ : float or None
-            None if no penalty helps on average.
-        helps : Tensor of shape (groups,), bool
+        For `solve`: the energy is still that of the targets.
         """
-        nothing = validation.squared_error(torch.zeros_like(self.cross), torch.zeros_like(self.target_mean)).sum(dim=1)
-        values, vectors = self._eigen()
-        target = vectors.mT @ self.cross
-        best, chosen, helps = 1.0, None, torch.zeros(len(nothing), dtype=torch.bool, device=nothing.device)
-        for lambda_ in lambdas:
-            damping = (values + self.samples * lambda_).clamp_min(1e-300)
-            weights = vectors @ (target / damping[:, :, None])
-            relative = validation.squared_error(weights, self.bias(weights)).sum(dim=1) / nothing.clamp_min(1e-300)
-            average = float(relative.clamp_max(2).mean())
-            if average < best:
-                best, chosen, helps = average, lambda_, relative < 1
-        return chosen, helps
+        first = weights.shape[1]
+        rest = self.part(slice(first, None))
+        rest.cross = rest.cross - self.gram[:, first:, :first] @ weights
+        rest.target_mean = rest.target_mean - torch.einsum("gf,gfo->go", self.feature_mean[:, :first], weights)
+        return rest
+
+
+def correct(equations: GroupedEquations, split: int, penalties: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Solve for the first `split` features, and then for the others on what these leave, each with penalties of its own.
+
+    Returns
+    -------
+    weights : Tensor of shape (groups, features, outputs)
+    biases : Tensor of shape (groups, outputs)
+    """
+    first, _ = equations.part(slice(0, split)).solve(penalties[0])
+    second, _ = equations.after(first).solve(penalties[1])
+    weights = torch.cat([first, second], dim=1)
+    return weights, equations.bias(weights)
+
+
+def search_penalties(
+    train: GroupedEquations, validation: GroupedEquations, split: int, lambdas: Sequence[float], company: float = 2.0
+) -> list[Tensor]:
+    """Choose each group's penalties for `correct` by the error on validation rows, those of the first features first.
+
+    A group's own error is uncertain, so what suits all of them counts too.
+
+    Parameters
+    ----------
+    split : int
+        Number of first features.
+    lambdas : sequence of float
+        Candidates. Infinity, so no weights at all, is always one.
+    company : float
+        Weight of all groups' relative error beside that of the group.
+
+    Returns
+    -------
+    list of two Tensor of shape (groups,)
+    """
+    grid = torch.tensor([*lambdas, torch.inf], dtype=torch.float64, device=train.gram.device)
+    groups, features, outputs = train.cross.shape
+    chosen: list[Tensor] = []
+    first = train.cross[:, :0]
+    for part in (slice(0, split), slice(split, features)):
+        equations = train.part(slice(0, split)) if not chosen else train.after(first)
+        errors = []
+        for lambda_ in grid:
+            weights = torch.zeros_like(train.cross)
+            weights[:, : first.shape[1]] = first
+            if torch.isfinite(lambda_):
+                weights[:, part] = equations.solve(lambda_)[0]
+            errors.append(validation.squared_error(weights, train.bias(weights)).sum(dim=1))
+        error = torch.stack(errors)  # (lambdas, groups)
+        usual = error[-1].mean().clamp_min(1e-300)
+        relative = error / error[-1].clamp_min(1e-6 * usual)
+        best = (relative + company * (error.sum(dim=1) / error[-1].sum().clamp_min(1e-300))[:, None]).argmin(dim=0)
+        chosen.append(grid[best])
+        first, _ = train.part(slice(0, split)).solve(chosen[0])
+    return chosen

@@ -33,7 +33,7 @@ CLASSES: dict[str, type] = {
     if isinstance(cls, type) and dataclasses.is_dataclass(cls)
 }
 # Attributes of an estimator that are arrays, without the underscore at the end.
-ARRAYS = ("low", "high", "offset", "span", "error_quantiles")
+ARRAYS = ("low", "high", "offset", "span", "floor", "error_quantiles")
 KERNEL_ARGUMENTS = ("kernel", "deeper_kernel", "output_kernel")
 
 
@@ -86,6 +86,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "kind": type(model).__name__,
         "params": {k: _encode(k, v) for k, v in model.get_params(deep=False).items()},
         "channels": model.n_features_in_,
+        "tuned": {k: _encode(k, v) for k, v in model.tuned_.items()},
         "columns": columns,
         "report": {
             "layers": [
@@ -149,14 +150,19 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
     model.device = "cpu"
     model.n_features_in_ = header["channels"]
     model.columns_ = header["columns"]
+    model.tuned_ = {k: _decode(k, v) for k, v in header.get("tuned", {}).items()}
     if model.columns_ is not None and all(isinstance(c, str) for c in model.columns_):
         model.feature_names_in_ = np.asarray(model.columns_, dtype=object)
     for name in ARRAYS:
         if name in ("low", "high") or name in tensors:
             setattr(model, f"{name}_", tensors[name].numpy())
+    if len(model.low_) != model.n_features_in_:
+        raise KeyError(f"{len(model.low_)} ranges of {model.n_features_in_} columns")
     if "offset" not in tensors:  # of files from before 0.2
         model.offset_, model.span_ = model._scales(torch.zeros(0, model.n_features_in_))
-    model.network_ = model._build_network(model.n_features_in_)
+    if "floor" not in tensors:
+        model.floor_ = np.full(model.n_features_in_, -np.inf)
+    model.network_ = model._build_network()
     state = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
     model.network_.load_state_dict(state)
     told = header["report"]

@@ -101,8 +101,8 @@ class DirectReadout(nn.Module):
     r"""Read features at one step, the forecast's origin, with separate weights for each step ahead.
 
     Features are the traces of all hidden layers' spikes (see `sswim.stream.Stream`) and, with a skip connection, the
-    window's own rows. Several groups, such as channels that share a network, share the weights; each may have a correction
-    of its own, on few directions of the features.
+    window's own rows. Several groups, such as channels that share a network, share the weights. Each may have a correction
+    of its own, on few directions of its features and of what all groups do together: their features, pooled.
 
     Parameters
     ----------
@@ -110,14 +110,19 @@ class DirectReadout(nn.Module):
     constants : sequence of float
         Time constants of the traces, in steps.
     groups, rank : int
-        Number of groups, and of directions that their corrections are made of.
+        Number of groups, and of directions of a group's features that its correction is made of.
+    factors, common : int
+        How many weighted means over all groups are taken of every feature, and how many directions of these enter the
+        corrections.
 
     Attributes
     ----------
     weights : Parameter of shape (horizon * outputs, features)
     biases : Parameter of shape (horizon * outputs,)
     directions : Parameter of shape (features, rank)
-    own_weights : Parameter of shape (groups, rank, horizon * outputs)
+    pool : Parameter of shape (groups, factors)
+    common_directions : Parameter of shape (features * factors, common)
+    own_weights : Parameter of shape (groups, rank + common, horizon * outputs)
     own_biases : Parameter of shape (groups, horizon * outputs)
     """
 
@@ -132,6 +137,8 @@ class DirectReadout(nn.Module):
         constants: Sequence[float],
         groups: int = 0,
         rank: int = 0,
+        factors: int = 0,
+        common: int = 0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -141,26 +148,45 @@ class DirectReadout(nn.Module):
             return nn.Parameter(torch.zeros(shape, dtype=dtype))
 
         self.weights, self.biases = zeros(rows, features), zeros(rows)
-        self.directions, self.own_weights, self.own_biases = (
-            zeros(features, rank),
-            zeros(groups, rank, rows),
-            zeros(groups, rows),
-        )
+        self.directions = zeros(features, rank)
+        self.pool, self.common_directions = zeros(groups, factors), zeros(features * factors, common)
+        self.own_weights, self.own_biases = zeros(groups, rank + common, rows), zeros(groups, rows)
         self.register_buffer("constants", torch.as_tensor(constants, dtype=torch.float64))
+
+    def shared(self, features: Tensor) -> Tensor:
+        """Return the outputs (horizon * outputs, steps, batch) without corrections."""
+        return torch.addmm(self.biases[:, None], self.weights, features.flatten(1)).view(-1, *features.shape[1:])
+
+    def pooled(self, features: Tensor) -> Tensor:
+        """Return the weighted means (features * factors, steps, 1) of features (features, steps, groups)."""
+        return (features @ self.pool).permute(0, 2, 1).flatten(0, 1)[:, :, None]
+
+    def own_features(self, features: Tensor) -> Tensor:
+        """Return what corrections are made of, (rank + common, steps, groups), from features (features, steps, groups)."""
+        _, steps, batch = features.shape
+        few = (self.directions.T @ features.flatten(1)).view(-1, steps, batch)
+        if not self.common_directions.shape[1]:
+            return few
+        together = self.common_directions.T @ self.pooled(features)[:, :, 0]  # (common, T)
+        return torch.cat([few, together[:, :, None].expand(-1, -1, batch)])
 
     def forward(self, features: Tensor, groups: Tensor | None = None) -> Tensor:
         """Map features (features, steps, batch) to outputs (horizon * outputs, steps, batch).
 
-        With corrections, `groups` tells the group of each member of the batch; by default it holds one of each, in order.
+        With corrections, a batch holds one member of each group, in order, or several such sets one after the other. Unless
+        corrections lean on all groups, it may hold any: `groups` then tells the group of each member.
         """
-        _, steps, batch = features.shape
-        flat = features.flatten(1)
-        y = torch.addmm(self.biases[:, None], self.weights, flat).view(-1, steps, batch)
-        if not len(self.own_weights):
+        y, batch = self.shared(features), features.shape[2]
+        known = len(self.own_weights)
+        if not known:
             return y
-        weights, biases = (v if groups is None else v[groups] for v in (self.own_weights, self.own_biases))
-        if batch != len(weights):
-            raise ValueError(f"groups: {batch} series need as many group numbers, got {len(weights)}.")
-        few = (self.directions.T @ flat).view(-1, steps, batch)
-        own = torch.bmm(few.permute(2, 1, 0), weights) + biases[:, None]  # (B, T, H O)
-        return y + own.permute(2, 1, 0)
+        if groups is not None:
+            if self.common_directions.shape[1]:
+                raise ValueError("groups: corrections lean on all groups together, so a batch must hold each, in order.")
+            sets, weights, biases = [features], self.own_weights[groups], self.own_biases[groups]
+        else:
+            if batch % known:
+                raise ValueError(f"x: a batch must hold one member of each of {known} groups, in order, got {batch} members.")
+            sets, weights, biases = list(features.split(known, dim=2)), self.own_weights, self.own_biases
+        own = [torch.bmm(self.own_features(f).permute(2, 1, 0), weights) + biases[:, None] for f in sets]  # (B, T, H O)
+        return y + torch.cat(own).permute(2, 1, 0)

@@ -23,9 +23,13 @@ class ForecastErrors:
     ----------
     scale : array of shape (channels,), optional
         What to divide each channel by for the scaled RSE.
+    half_width : array of shape (horizon, channels), optional
+        How far an error may lie from 0 to be within a forecast's interval.
     """
 
-    def __init__(self, scale: Any = None) -> None:
+    def __init__(self, scale: Any = None, half_width: Any = None) -> None:
+        self._half_width = half_width
+        self._within = 0
         self._scale = None if scale is None else np.asarray(scale, dtype=np.float64)
         self.windows = 0
         self._squared: Any = 0.0  # (H, C)
@@ -39,6 +43,8 @@ class ForecastErrors:
         n = len(truth)
         if n == 0:
             return
+        if self._half_width is not None:
+            self._within += int((np.abs(error) <= self._half_width).sum())
         total, mean = self.windows + n, truth.mean(axis=0)
         shift = mean - self._mean
         self._squared = self._squared + (error**2).sum(axis=0)
@@ -77,6 +83,7 @@ class ForecastErrors:
             mae=float(absolute.sum() / count),
             rmse=float(np.sqrt(squared.sum() / count)),
             windows=self.windows,
+            coverage=None if self._half_width is None else self._within / count,
             per_step=table(1, pd.RangeIndex(1, horizon + 1, name="step")),
             per_channel=table(0, pd.Index(names, name="channel")),
         )
@@ -96,6 +103,8 @@ class Evaluation:
         Mean absolute and root mean squared error, in the data's units.
     windows : int
         Number of windows evaluated.
+    coverage : float or None
+        Part of the values that lie within the forecasts' 90 % intervals, if there are any.
     per_step, per_channel : DataFrame
         ``rse``, ``mae`` and ``rmse`` for each step ahead, and for each channel.
     """
@@ -105,6 +114,7 @@ class Evaluation:
     mae: float
     rmse: float
     windows: int
+    coverage: float | None
     per_step: pd.DataFrame
     per_channel: pd.DataFrame
 
@@ -117,7 +127,7 @@ class Evaluation:
                 for label, row in frame.iterrows()
             }
 
-        overall = {k: getattr(self, k) for k in ("rse", "rse_scaled", "mae", "rmse", "windows")}
+        overall = {k: getattr(self, k) for k in ("rse", "rse_scaled", "mae", "rmse", "windows", "coverage")}
         overall = {k: None if pd.isna(v) else v for k, v in overall.items()}
         return {**overall, "per_step": plain(self.per_step), "per_channel": plain(self.per_channel)}
 

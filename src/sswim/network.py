@@ -56,8 +56,10 @@ class SpikingNetwork(nn.Module):
     traces : sequence of float
         Time constants, in steps, of the traces that a direct output reads; those that suit the window unless told.
     skip : bool
-        Whether a direct output reads the window's own rows too.
-    groups, rank : int
+        Whether the window's own rows reach the output too, past the spikes. A direct output reads all rows of the first
+        `outputs` inputs, which are the outputs' past then, and the last row of any further inputs. To a trajectory, a linear
+        map of each output's own past is added.
+    groups, rank, factors, common : int
         Of a direct output's corrections for groups that share the network, see `DirectReadout`.
     spiking_output : bool
         Whether the output layer spikes (remark ``rem:ff_snn``) or puts out its voltage.
@@ -97,6 +99,8 @@ class SpikingNetwork(nn.Module):
         skip: bool = False,
         groups: int = 0,
         rank: int = 0,
+        factors: int = 0,
+        common: int = 0,
         spiking_output: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -124,15 +128,32 @@ class SpikingNetwork(nn.Module):
         )
         outputs = check_integer("outputs", outputs, 1)
         self.direct, self.skip = output == "direct", skip
+        # So many features of a direct output, the last ones, are input rows.
+        self.lags = window * outputs + inputs - outputs if self.direct and skip else 0
+        if skip and inputs < outputs:
+            raise ValueError(f"skip: the first inputs must be the outputs' past, got {inputs} inputs, {outputs} outputs.")
         if self.direct:
             if spiking_output or (start is not None and start != window):
                 raise ValueError("a direct output reads voltages at the window's end: leave spiking_output and start away.")
             constants = default_constants(window) if traces is None else traces
-            features = sum(widths[1:]) * len(constants) + (window * inputs if skip else 0)
+            features = sum(widths[1:]) * len(constants) + self.lags
             self.readout = DirectReadout(
-                features, outputs, horizon, constants=constants, groups=groups, rank=min(rank, features), dtype=dtype
+                features,
+                outputs,
+                horizon,
+                constants=constants,
+                groups=groups,
+                rank=min(rank, features),
+                factors=factors,
+                common=common,
+                dtype=dtype,
             )
             return
+        if skip:
+            if spiking_output:
+                raise ValueError("skip: an output that spikes can not be added to a voltage. Leave one of both away.")
+            self.skip_weights = nn.Parameter(torch.zeros(horizon, window, dtype=dtype))
+            self.skip_biases = nn.Parameter(torch.zeros(horizon, dtype=dtype))
         self.readout = SpikingLayer(
             widths[-1],
             outputs,
@@ -227,6 +248,11 @@ class SpikingNetwork(nn.Module):
                 v = readout.fire(v.detach().clone())[:, start:]
         return v.permute(2, 1, 0)
 
+    def skipped(self, past: Tensor) -> Tensor:
+        """Return what a skip connection adds to trajectories (batch, horizon, outputs), from (batch, window, outputs)."""
+        past = past.to(self.skip_weights)
+        return torch.einsum("bwo,hw->bho", past, self.skip_weights) + self.skip_biases[:, None]
+
     def forward(self, x: Tensor, groups: Tensor | None = None) -> Tensor:
         """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs).
 
@@ -236,16 +262,18 @@ class SpikingNetwork(nn.Module):
             signals = self._signals(x)  # (D, O, B)
             features = self.stream(len(x)).advance(signals)[:, -1:]
             if self.skip:
-                features = torch.cat([features, signals.flatten(0, 1)[:, None]])
+                own, others = signals[: self.outputs], signals[self.outputs :, -1]
+                features = torch.cat([features, torch.cat([own.flatten(0, 1), others])[:, None]])
             return self.readout(features, groups)[:, 0].T.reshape(len(x), self.horizon, self.outputs)
         output = self._read_filters(self.start)
-        return self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
+        y = self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
+        return y + self.skipped(x[:, :, : self.outputs]) if self.skip else y
 
     @torch.no_grad()
     def predictor(self) -> Callable[[Tensor], Tensor]:
         """Return a function that maps batches as `forward` does, for many of them: what they share is computed once.
 
-        It keeps the parameters' values of now, and knows no gradients.
+        A trajectory's skip connection is left to `skipped`. It keeps the parameters' values of now, and knows no gradients.
         """
         if self.direct:
             return torch.no_grad()(self.forward)

@@ -35,13 +35,19 @@ def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: in
     at = len(data) - model.horizon if at is None else at
     if not model.window <= at <= len(data):
         raise ValueError(f"at must lie between window={model.window} and the number of rows, {len(data)}, got {at}.")
-    forecast = np.asarray(model.predict(data[at - model.window : at]))[:, column]
+    if column not in (channels := model._encoder.channels):
+        raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
+    number = channels.index(column)
+    forecast = np.asarray(model.predict(data[:at]))[:, number]
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
     past, ahead = np.arange(-model.window, 0), np.arange(model.horizon)
     truth = data[at : at + model.horizon, column]
     ax.plot(past, data[at - model.window : at, column], color="0.45", lw=1, label="window")
     ax.plot(ahead[: len(truth)], truth, color="black", lw=1.4, label="truth")
     ax.plot(ahead, forecast, color="C3", lw=1.8, label="forecast")
+    if hasattr(model, "error_quantiles_"):
+        low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at]))
+        ax.fill_between(ahead, low, high, color="C3", alpha=0.15, lw=0, label="90 % interval")
     ax.axvline(-0.5, color="0.8", lw=0.8)
     name = model.columns_[column] if model.columns_ is not None else f"channel {column}"
     ax.set(xlabel="steps from the forecast's origin", ylabel=str(name))
@@ -58,10 +64,10 @@ def plot_spikes(
     """
     data, column = _pick(model, series, channel)
     at = len(data) - model.horizon if at is None else at
-    x = model._encode(torch.from_numpy(data[at - model.window : at]))[None]
-    if model.network_.inputs == 1:
-        x = x[:, :, column : column + 1]
-    spikes = model.network_.simulate(x, torch.tensor([column])).spikes[layer][0].cpu().numpy()  # (S, N)
+    encoder = model._encoder
+    x = encoder(torch.from_numpy(data[:at])).signals[:, -model.window :].permute(2, 1, 0)  # (B, window, inputs)
+    member = encoder.channels.index(column) if encoder.shared else 0
+    spikes = model.network_.simulate(x).spikes[layer][member].cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
