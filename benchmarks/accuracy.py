@@ -1,7 +1,8 @@
 """Test RSE of several forecasters on three real sets and four horizons, with the time and peak memory of each fit.
 
     python benchmarks/accuracy.py --out benchmarks/results/accuracy.json
-    python benchmarks/accuracy.py --sets aemo_solar_10min --horizons 24 --models shared "shared, spikes only" --seeds 1
+    python benchmarks/accuracy.py --ablation --horizons 24 --thin 4 --seeds 2 --out benchmarks/results/ablation.json
+    python benchmarks/accuracy.py --sets aemo_solar_10min --horizons 24 --models sswim "shared ridge" --seeds 1
 
 Windows of 168 rows (12 for the highway set, whose days are apart), split 0.6/0.2/0.2 in time. Every model is fitted on the
 training and validation part, chooses its penalty on the latter, and scales by the former only. A zero in the highway set is
@@ -30,6 +31,7 @@ from sswim._tracking import peak_memory
 from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.bench import _alone
 from sswim.metrics import Evaluation
+from sswim.steps import Diverse
 
 SETS = {"aemo_solar_10min": 168, "aemo_units_hourly": 168, "la_highway_april_5min": 12}
 HORIZONS = (6, 24, 48, 96)
@@ -87,6 +89,37 @@ def scaled_rse(scores: Evaluation, known: list[np.ndarray], validation: float) -
     return float(np.sqrt((squared * weight).sum() / (spread * weight).sum()))
 
 
+OURS: dict[str, dict[str, Any]] = {
+    "sswim": {},
+    "sswim, spikes only": {"skip": False, "hidden": (200,)},
+    "sswim, tuned for a minute": {"tune": "60s"},
+    # What each idea brings: the default with one thing changed.
+    "no spikes: 1 neuron": {"hidden": (1,)},
+    "spikes only, 100 neurons": {"skip": False},
+    "scaling standard": {"scaling": "standard"},
+    "scaling window": {"scaling": "window"},
+    "no corrections per channel": {"corrections": 0},
+    "nothing of other channels": {"common": 0},
+    "neither of both": {"corrections": 0, "common": 0},
+    "all channels enter one network, spikes only": {"channels": "joint", "skip": False, "hidden": (300,)},
+    "no floor": {"floor": False},
+    "200 neurons": {"hidden": (200,)},
+    "2 layers of 50": {"hidden": (50, 50)},
+    "2 layers of 100": {"hidden": (100, 100)},
+    "1 trace": {"traces": (3.0,)},
+    "5 traces": {"traces": (1.0, 3.0, 8.0, 20.0, 50.0)},
+    "random weights": {"weights": "random"},
+    "blocks by what is left": {"blocks": 4},
+    "the paper's grid of delays": {"temporal": "grid"},
+    "delays from the data": {"temporal": "memory"},
+    "the paper's firing": {"normalizer": "mean-std"},
+    "half the firing": {"normalizer": Diverse(high=0.3)},
+    "more firing": {"normalizer": Diverse(low=0.2, high=0.9, cost=1.0)},
+    "hat kernel": {"kernel": "hat"},
+    "exponential kernel": {"kernel": "exponential"},
+}
+
+
 def make(model: str, window: int, horizon: int, validation: float, season: int, seed: int, tuned: Any = None) -> Any:
     """Return an unfitted model by its name in the table."""
     plain = {
@@ -103,18 +136,19 @@ def make(model: str, window: int, horizon: int, validation: float, season: int, 
         return EchoState(window, horizon, validation=validation, seed=seed, options=tuned)
     if model == "paper":
         return Forecaster.paper(window, horizon, validation=validation, random_state=seed, verbose=0)
-    options = {"sswim": {}, "sswim, spikes only": {"skip": False, "hidden": (200,)}}[model]
+    options = OURS[model]
     return Forecaster(window, horizon, validation=validation, random_state=seed, verbose=0, **options)
 
 
-def run(name: str, horizon: int, model: str, seed: int, part: str = "test", tuned: Any = None) -> dict[str, Any]:
+def run(name: str, horizon: int, model: str, seed: int, part: str = "test", thin: int = 1, tuned: Any = None) -> dict[str, Any]:
     """Fit and test one model.
 
-    With ``part="validation"`` the test windows are cut off first, and the rest is split anew. `tuned` are options that a run
-    with another seed has chosen.
+    With ``part="validation"`` the test windows are cut off first, and the rest is split anew. Of the channels every
+    `thin`-th is used. `tuned` are options that a run with another seed has chosen.
     """
     window = SETS[name]
     x, day = load(name)
+    x = x[:, ::thin]
     stretches = [x] if day is None else [x[i : i + day] for i in range(0, len(x), day)]
     known, later, validation = split(stretches, window + horizon, 0.6, 0.2)
     if part == "validation":
@@ -131,6 +165,7 @@ def run(name: str, horizon: int, model: str, seed: int, part: str = "test", tune
         "model": model,
         "seed": seed,
         "part": part,
+        "thin": thin,
         "rse": scores.rse,
         "rse_scaled": scaled_rse(scores, known, validation),
         "seconds": seconds,
@@ -151,12 +186,33 @@ MODELS = [
     "sswim, spikes only",
     "sswim",
 ]
+VARIANTS = [name for name in OURS if name not in MODELS]
 FIXED = MODELS[:4]  # without anything random
+
+
+def ablation(runs: list[dict[str, Any]]) -> str:
+    """Return how much each variant's error differs from the default's, in percent, as a Markdown table, sets as columns."""
+    cells = sorted({(r["set"], r["horizon"]) for r in runs})
+
+    def mean(model: str, cell: tuple[str, int], what: str) -> float:
+        return statistics.mean(r[what] for r in runs if (r["model"], r["set"], r["horizon"]) == (model, *cell))
+
+    lines = [
+        "| variant | " + " | ".join(f"{name} {h}" for name, h in cells) + " | mean |",
+        "| --- |" + " --- |" * (len(cells) + 1),
+    ]
+    lines.append("| sswim, RSE | " + " | ".join(f"{mean('sswim', cell, 'rse'):.3f}" for cell in cells) + " | |")
+    for model in [m for m in VARIANTS if any(r["model"] == m for r in runs)]:
+        there = [cell for cell in cells if any((r["model"], r["set"], r["horizon"]) == (model, *cell) for r in runs)]
+        change = {cell: 100 * (mean(model, cell, "rse") / mean("sswim", cell, "rse") - 1) for cell in there}
+        shown = [f"{change[cell]:+.1f} %" if cell in change else "-" for cell in cells]
+        lines.append(f"| {model} | " + " | ".join(shown) + f" | {statistics.mean(change.values()):+.1f} % |")
+    return "\n".join(lines)
 
 
 def table(runs: list[dict[str, Any]]) -> str:
     """Return the mean RSE over seeds as a Markdown table, models as columns."""
-    models = [m for m in MODELS if any(r["model"] == m for r in runs)]
+    models = [m for m in [*MODELS, *VARIANTS] if any(r["model"] == m for r in runs)]
     lines = ["| set | horizon | " + " | ".join(models) + " |", "| --- | --- |" + " --- |" * len(models)]
     cells = sorted({(r["set"], r["horizon"]) for r in runs})
     for name, horizon in cells:
@@ -172,25 +228,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--horizons", nargs="+", type=int, default=list(HORIZONS))
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=[*MODELS, *VARIANTS])
+    parser.add_argument("--ablation", action="store_true", help="all variants of ours instead, on the validation part")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--part", choices=("test", "validation"), default="test", help="'validation' is for choosing.")
+    parser.add_argument("--thin", type=int, default=1, help="use every so many channels, for quick comparisons")
     parser.add_argument("--out", type=Path, help="where to write all runs; those that are there already are not repeated")
     args = parser.parse_args()
+    if args.ablation:
+        args.models, args.part = ["sswim", *VARIANTS], "validation"
     runs: list[dict[str, Any]] = json.loads(args.out.read_text())["runs"] if args.out and args.out.exists() else []
-    keys = ("set", "horizon", "model", "seed", "part")
+    keys = ("set", "horizon", "model", "seed", "part", "thin")
     for name, horizon, model in itertools.product(args.sets, args.horizons, args.models):
         for seed in range(1 if model in FIXED else args.seeds):
-            what = dict(zip(keys, (name, horizon, model, seed, args.part), strict=True))
-            if any(all(r[k] == what[k] for k in keys) for r in runs):
+            what = dict(zip(keys, (name, horizon, model, seed, args.part, args.thin), strict=True))
+            if any(all(r.get(k, 1) == what[k] for k in keys) for r in runs):
                 continue
-            same = [r.get("tuned") for r in runs if all(r[k] == what[k] for k in keys if k != "seed")]
+            same = [r.get("tuned") for r in runs if all(r.get(k, 1) == what[k] for k in keys if k != "seed")]
             told = _alone(run, {"name" if k == "set" else k: v for k, v in what.items()} | {"tuned": same[0] if same else None})
             runs.append(told)
             print(f"{name} {horizon} {model} {seed}: RSE {told['rse']:.4f}, {told['seconds']:.0f} s", file=sys.stderr)
             if args.out:
                 args.out.write_text(json.dumps({"command": " ".join(["python", *sys.argv]), "runs": runs}, indent=1) + "\n")
-    print(table(runs))
+    print(ablation(runs) if args.ablation else table(runs))
 
 
 if __name__ == "__main__":

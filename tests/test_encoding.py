@@ -22,9 +22,9 @@ def walks(rows=300, columns=4, seed=0):
 def encoder(scaling="adaptive", shared=True, covariates=(), clip=True, columns=4):
     rows = walks(columns=columns)
     return Encoder(
-        low=rows.min(axis=0), high=rows.max(axis=0), offset=rows.mean(axis=0), span=rows.std(axis=0), floor=np.full(columns, -np.inf),
-        covariates=covariates,
-        scaling=scaling, shared=shared, window=WINDOW, clip=clip, dtype=torch.float64,
+        low=rows.min(axis=0), high=rows.max(axis=0), offset=rows.mean(axis=0), span=rows.std(axis=0),
+        floor=np.full(columns, -np.inf), covariates=covariates, scaling=scaling, shared=shared,
+        window=WINDOW, clip=clip, dtype=torch.float64,
     )  # fmt: skip
 
 

@@ -40,13 +40,14 @@ from sswim.steps import (
     RandomWeights,
     SupportSearch,
     TemporalGrid,
+    TemporalMemory,
     TemporalSpread,
     VanRossum,
 )
 from sswim.steps.pairs import lower_triangle
 
 VARIANTS = {
-    "TEMPORAL": {"grid": TemporalGrid, "spread": TemporalSpread},
+    "TEMPORAL": {"grid": TemporalGrid, "spread": TemporalSpread, "memory": TemporalMemory},
     "METRICS": {
         "l2": Euclidean,
         "cosine": Cosine,
@@ -543,3 +544,27 @@ def test_lags_are_aggregated_by_median_or_minimum():
 def test_steps_refuse_bad_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+# --- delays and supports from the data ------------------------------------------------------------------------------
+
+
+def test_delays_lie_where_a_series_remembers_itself():
+    t = torch.arange(60, dtype=torch.float64)
+    phase = torch.arange(50, dtype=torch.float64)
+    signals = torch.sin(2 * torch.pi * (t[:, None] + phase) / 20)[None]  # (1, 60, 50), a period of 20
+    seen = TemporalMemory(max_delay=0.9).observe(signals)
+    assert seen.period == pytest.approx(20)
+    x = signals[0] - signals[0].mean(dim=0)
+    literal = torch.stack([(x[: 60 - k] * x[k:]).sum() for k in range(60)])
+    torch.testing.assert_close(seen.memory, (literal / literal[0]).abs())
+    tau, sigma, _ = seen.assign(1, 1, neurons=400, window=60, horizon=5)
+    assert sigma.max() <= 10 and sigma.min() >= 1 and tau.max() < 54
+    counts = torch.bincount(tau.long(), minlength=54).double()
+    torch.testing.assert_close(counts / 400, seen.memory[:54] / seen.memory[:54].sum(), atol=1 / 400, rtol=0)
+    assert counts[10] > 3 * counts[5]  # half a period back it remembers, a quarter back not
+
+
+def test_signals_that_rest_have_delays_nevertheless():
+    tau, sigma, _ = TemporalMemory().observe(torch.zeros(2, 10, 5)).assign(1, 1, neurons=8, window=10, horizon=2)
+    assert torch.isfinite(tau).all() and torch.isfinite(sigma).all()

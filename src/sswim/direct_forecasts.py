@@ -54,6 +54,7 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
         resolve("pairs", model.pairs, PAIRS, "draw"),
         resolve("weights", model.weights, WEIGHTS, "directions"),
         resolve("normalizer", "diverse" if model.normalizer == "auto" else model.normalizer, NORMALIZERS, "scale"),
+        model.blocks,
     )
     origins = _origins(model, rows)
     with Tracker(model.verbose) as tracker:

@@ -80,6 +80,9 @@ class Forecaster(BaseEstimator):
     assembly : {"auto", "fast", "exact"} or Assembly
         Whether the sums over all windows may be thinned out; see `sswim.traces.Assembly`. ``"auto"`` is exact where that
         takes seconds, and fast otherwise.
+    blocks : int
+        With a direct readout, in how many parts a layer is sampled: the pairs of each differ in what the ones before leave
+        unexplained.
     initial_batch : int
         Number of windows that everything but the output weights is computed from.
     validation : float
@@ -169,6 +172,7 @@ class Forecaster(BaseEstimator):
         supports: Any = "search",
         regularization: Any = "search",
         assembly: Any = "auto",
+        blocks: int = 1,
         initial_batch: int = 1000,
         validation: float = 0.2,
         stride: int = 1,
@@ -207,6 +211,7 @@ class Forecaster(BaseEstimator):
         self.supports = supports
         self.regularization = regularization
         self.assembly = assembly
+        self.blocks = blocks
         self.initial_batch = initial_batch
         self.validation = validation
         self.stride = stride
@@ -434,6 +439,8 @@ class Forecaster(BaseEstimator):
             raise ValueError(f"stride must be 1 with readout='direct', which runs along all rows once, got {self.stride!r}.")
         check_integer("corrections", self.corrections, 0)
         check_integer("common", self.common, 0)
+        if check_integer("blocks", self.blocks, 1) > 1 and self.readout != "direct":
+            raise ValueError(f"blocks must be 1 unless readout='direct', got {self.blocks!r}.")
         if self.tune is not None:
             parse_seconds(self.tune)
         if self.dtype not in DTYPES:

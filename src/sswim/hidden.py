@@ -14,14 +14,19 @@ from sswim._checks import resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.network import SpikingNetwork
+from sswim.readout import NormalEquations
 from sswim.report import LayerReport
-from sswim.simulate import Workspace, filter_signals
+from sswim.simulate import Workspace, filter_signals, fire, refractory_taps
 from sswim.steps import EMBEDDINGS, PotentialStatistics, VanRossum
 from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
 from sswim.windows import batches
 
 __all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_hidden"]
+
+
+# Penalty of the regressions that tell what is left to explain.
+RIDGE = 0.03
 
 
 def resolve_metrics(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +52,10 @@ def batch_size(network: SpikingNetwork, memory: int) -> int:
 
 @dataclass(frozen=True)
 class HiddenSteps:
-    """The steps that make a hidden layer, each resolved to an object."""
+    """The steps that make a hidden layer, each resolved to an object.
+
+    With several `blocks`, a layer is sampled in as many parts, each by what a direct output leaves unexplained so far.
+    """
 
     temporal: Any
     input_metrics: dict[str, Any]
@@ -56,6 +64,7 @@ class HiddenSteps:
     pairs: Any
     weights: Any
     normalizer: Any
+    blocks: int = 1
 
 
 def sample_hidden(
@@ -89,51 +98,101 @@ def sample_hidden(
     size, count, work = batch_size(network, budget), signals.shape[2], Workspace()
     device, dtype = network.readout.weights.device, network.readout.weights.dtype
     L, S = len(network.layers), network.steps
+    unexplained = _Unexplained(network, signals, targets) if steps.blocks > 1 else None
     reports = []
     for l, layer in enumerate(network.layers, start=1):
-        with tracker.step(f"layer {l}: pairs"):
-            tau, sigma, varsigma = steps.temporal.assign(
-                l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon
-            )
-            layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
-            metrics = steps.input_metrics
-            if l > 1:
-                h = float(layer.supports.median())
-                metrics = {name: VanRossum(m, layer.kernel, h) for name, m in steps.deeper_metrics.items()}
-            report = _draw_pairs(
-                signals, targets, metrics, steps.output_metrics, steps.pairs, layer.neurons, random("pairs", l), first=l == 1
-            )
+        temporal = steps.temporal.observe(signals) if hasattr(steps.temporal, "observe") else steps.temporal
+        tau, sigma, varsigma = temporal.assign(l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon)
+        layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
+        filters = layer.filters(signals.shape[1], S)  # (N, S, I)
+        metrics = steps.input_metrics
+        if l > 1:
+            h = float(layer.supports.median())
+            metrics = {name: VanRossum(m, layer.kernel, h) for name, m in steps.deeper_metrics.items()}
+        spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
+        drawing, directing, blocks = random("pairs", l), random("weights", l), []
+        for block in batches(layer.neurons, -(-layer.neurons // steps.blocks)):
+            neurons = block.stop - block.start
+            with tracker.step(f"layer {l}: pairs"):
+                left = targets if unexplained is None else unexplained.targets
+                report = _draw_pairs(signals, left, metrics, steps.output_metrics, steps.pairs, neurons, drawing, first=l == 1)
 
-        with tracker.step(f"layer {l}: weights"):
-            filters = layer.filters(signals.shape[1], S)  # (N, S, I)
-            # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
-            chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
-            directions = random("weights", l)
-            for part in tracker.count(batches(layer.neurons, chunk, even=False)):
-                pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
-                psi_1, psi_2 = (filters[part] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
-                layer.weights[part] = steps.weights.directions(psi_1.mT, psi_2.mT, directions).to(dtype)
+            with tracker.step(f"layer {l}: weights"):
+                # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
+                chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
+                for part in tracker.count(batches(neurons, chunk, even=False)):
+                    here = slice(block.start + part.start, block.start + part.stop)
+                    pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
+                    psi_1, psi_2 = (filters[here] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
+                    layer.weights[here] = steps.weights.directions(psi_1.mT, psi_2.mT, directing).to(dtype)
 
-        with tracker.step(f"layer {l}: normalisation"):
-            statistics = PotentialStatistics()
-            for part in tracker.count(batches(count, size)):
-                statistics.update(filter_signals(filters, layer.weights, signals[:, :, part].to(dtype), work))
-            alpha, beta, gamma = steps.normalizer.scale(statistics)
-            layer.weights.mul_(alpha[:, None].to(dtype))
-            layer.biases.copy_(beta)
-            layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
+            with tracker.step(f"layer {l}: normalisation"):
+                statistics = PotentialStatistics()
+                for part in tracker.count(batches(count, size)):
+                    sent = signals[:, :, part].to(dtype)
+                    statistics.update(filter_signals(filters[block], layer.weights[block], sent, work))
+                alpha, beta, gamma = steps.normalizer.scale(statistics)
+                layer.weights[block] *= alpha[:, None].to(dtype)
+                layer.biases[block] = beta.to(dtype)
+                layer.costs[block] = (gamma / float(layer.refractory(torch.zeros(1)))).to(dtype)
 
-        with tracker.step(f"layer {l}: spikes"):
-            spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
-            fired = torch.zeros(layer.neurons, dtype=torch.float64, device=device)
-            for part in tracker.count(batches(count, size)):
-                A = layer.fire(layer.potentials(signals[:, :, part].to(dtype), filters, work))  # (N, S, B)
-                fired += A.sum(dim=(1, 2))
-                spikes[:, :, part] = A
-            signals = spikes  # (N, S, M)
-            report.rates = (fired / (S * count)).cpu()
+            with tracker.step(f"layer {l}: spikes"):
+                for part in tracker.count(batches(count, size)):
+                    v = filter_signals(filters[block], layer.weights[block], signals[:, :, part].to(dtype), work)
+                    v += layer.biases[block, None, None]
+                    inhibition = refractory_taps(layer.refractory, layer.refractory_supports[block], S)
+                    spikes[block, :, part] = fire(v, layer.costs[block], inhibition).to(torch.uint8)
+                if unexplained is not None:
+                    unexplained.add(spikes[block])
+            blocks.append(report)
+        report = blocks[0]
+        report.pairs = torch.cat([b.pairs for b in blocks])
+        report.every_channel = all(b.every_channel for b in blocks)
+        report.rates = (spikes.sum(dim=(1, 2), dtype=torch.float64) / (S * count)).cpu()
+        signals = spikes  # (N, S, M)
         reports.append(report)
     return signals, reports
+
+
+class _Unexplained:
+    """What a direct output would not yet explain of an initial batch, from the neurons that are there.
+
+    Parameters
+    ----------
+    network : SpikingNetwork
+    signals : Tensor of shape (inputs, window, samples)
+    targets : Tensor of shape (samples, horizon, outputs)
+
+    Attributes
+    ----------
+    targets : Tensor of shape (samples, horizon, outputs)
+        What is left.
+    """
+
+    def __init__(self, network: SpikingNetwork, signals: Tensor, targets: Tensor) -> None:
+        back = torch.arange(network.steps - 1, -1, -1, dtype=torch.float64)
+        self._decay = torch.exp(-back[:, None] / network.readout.constants.cpu()).to(signals)  # (S, K)
+        self._all = self.targets = targets
+        self._features = [signals[: network.outputs].flatten(0, 1)] if network.skip else []
+        self._explain()
+
+    def add(self, spikes: Tensor) -> None:
+        """Take in more neurons' spikes (neurons, steps, samples)."""
+        self._features.append(torch.einsum("nsm,sk->nkm", spikes.to(self._decay), self._decay).flatten(0, 1))
+        self._explain()
+
+    def _explain(self) -> None:
+        if not self._features:
+            return
+        features = torch.cat(self._features).double()[:, None]
+        equations = NormalEquations(len(features), self._all[0].numel(), device=features.device)
+        size = features.std(dim=2, keepdim=True)
+        features = features / torch.where(size > 1e-9, size, 1.0)
+        rows = self._all.flatten(1).T.double()
+        equations.update(features.clone(), rows[:, None])
+        weights, biases = equations.solve(RIDGE)
+        left = rows - weights.T @ features[:, 0] - biases[:, None]
+        self.targets = left.T.view_as(self._all).to(self._all)
 
 
 def _draw_pairs(

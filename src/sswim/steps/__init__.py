@@ -15,7 +15,7 @@ from sswim.steps.pseudometrics import (
     VanRossum,
 )
 from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch
-from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalSpread
+from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalMemory, TemporalSpread
 from sswim.steps.weights import WEIGHTS, DistWeights, DotWeights, RandomWeights
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "RandomWeights",
     "SupportSearch",
     "TemporalGrid",
+    "TemporalMemory",
     "TemporalSpread",
     "VanRossum",
 ]

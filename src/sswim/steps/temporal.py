@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sswim._checks import check_integer, check_positive
 
-__all__ = ["TEMPORAL", "TemporalGrid", "TemporalSpread"]
+__all__ = ["TEMPORAL", "ObservedMemory", "TemporalGrid", "TemporalMemory", "TemporalSpread"]
 
 
 @dataclass(frozen=True)
@@ -106,4 +106,67 @@ class TemporalSpread:
         return tau, sigma, torch.full_like(tau, self.refractory)
 
 
-TEMPORAL: dict[str, TemporalGrid | TemporalSpread] = {"grid": TemporalGrid(), "spread": TemporalSpread()}
+@dataclass(frozen=True)
+class TemporalMemory:
+    r"""Delays where the series remember themselves, supports up to half of their dominant period.
+
+    Past the paper. With :math:`r(k)` the autocorrelation at lag `k`, mean over all signals of the initial batch, delays are
+    spread such that equally many lie in stretches with the same sum of :math:`|r(k)|`, and supports as in `TemporalSpread`
+    between `min_support` and half of the period with the largest power.
+
+    Parameters
+    ----------
+    max_delay : float
+        As a part of the window.
+    min_support, refractory : float
+        In steps.
+    """
+
+    max_delay: float = 0.8
+    min_support: float = 1.0
+    refractory: float = 3.0
+
+    def __post_init__(self) -> None:
+        check_positive("TemporalMemory: max_delay", self.max_delay)
+        check_positive("TemporalMemory: min_support", self.min_support)
+        check_positive("TemporalMemory: refractory", self.refractory)
+
+    def observe(self, signals: Tensor) -> ObservedMemory:
+        """Return the assignment for signals (senders, steps, samples)."""
+        steps = signals.shape[1]
+        x = signals.double() - signals.double().mean(dim=1, keepdim=True)
+        power = torch.fft.rfft(x, n=2 * steps, dim=1).abs().square().mean(dim=(0, 2))  # (steps + 1,)
+        memory = torch.fft.irfft(power, n=2 * steps)[:steps]
+        memory = (memory / memory[0].clamp_min(1e-300)).abs() if memory[0] > 0 else torch.ones(steps, dtype=torch.float64)
+        period = 2 * steps / (1 + int(power[1:].argmax()))
+        return ObservedMemory(self, memory.cpu(), min(period, float(steps)))
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedMemory:
+    """What `TemporalMemory` saw: autocorrelation (steps,) and the dominant period."""
+
+    step: TemporalMemory
+    memory: Tensor
+    period: float
+
+    def assign(self, layer: int, layers: int, *, neurons: int, window: int, horizon: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
+        _, sigma, varsigma = TemporalSpread(
+            min_support=self.step.min_support,
+            max_support=max(self.period / 2, self.step.min_support) / window,
+            refractory=self.step.refractory,
+        ).assign(layer, layers, neurons=neurons, window=window, horizon=horizon)
+        most = max(1, round(self.step.max_delay * window / layers))
+        share = self.memory[:most].cumsum(dim=0)
+        share = share / share[-1]
+        u = (torch.arange(neurons, dtype=torch.float64) + 0.5) / neurons
+        tau = torch.searchsorted(share, u).clamp_max(most - 1).double()
+        return tau, sigma, varsigma
+
+
+TEMPORAL: dict[str, TemporalGrid | TemporalSpread | TemporalMemory] = {
+    "grid": TemporalGrid(),
+    "spread": TemporalSpread(),
+    "memory": TemporalMemory(),
+}
