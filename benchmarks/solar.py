@@ -73,7 +73,7 @@ def main() -> None:
         test = series.iloc[n_train + n_held_out :]
         for grid, weights in itertools.product(args.grids, args.weights):
             for seed in range(args.seeds):
-                model = Forecaster(
+                model = Forecaster.paper(
                     WINDOW,
                     HORIZON,
                     hidden=(args.neurons,),

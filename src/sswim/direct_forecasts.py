@@ -65,8 +65,8 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
             layer.pairs = drawn[layer.pairs]
         told = fit_direct(origins, kept, regularization, tracker)
         sizes = told.errors.abs().unflatten(1, (network.horizon, -1)).flatten(2)  # (n, H, C)
-        level = np.minimum(LEVELS * (1 + 1 / len(sizes)), 1.0)  # split conformal: a new error ranks among the known ones
-        model.error_quantiles_ = np.quantile(sizes.double().numpy(), level, axis=0).astype(np.float32)
+        ranked = np.sort(sizes.numpy(), axis=0)
+        model.error_quantiles_ = _ranked_quantiles(ranked, _calibrated(sizes.numpy(), LEVELS))
     return SamplingReport(
         layers=layers,
         lags=torch.zeros(0),
@@ -78,6 +78,30 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
         batch_size=batch_size(network, budget),
         steps=tracker.records,
     )
+
+
+def _ranked_quantiles(ranked: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return quantiles (levels, ...) of sorted values (n, ...): as split conformal has it, a new value ranks among them."""
+    n = len(ranked)
+    return ranked[np.clip(np.ceil(levels * (n + 1)).astype(int) - 1, 0, n - 1)]
+
+
+def _calibrated(sizes: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Return the levels at which quantiles of errors (n, ...), in the order of time, cover what they should.
+
+    Errors change in the course of time, so quantiles of one half cover less, or more, of the other half. Each level is
+    raised to what one half needs to cover the other, whichever needs more, and never lowered.
+    """
+    first, second = sizes[: len(sizes) // 2], sizes[len(sizes) // 2 :]
+    if not len(first):
+        return levels
+    grid = np.unique(np.concatenate([levels, np.linspace(levels[0], 0.999, 40)]))
+    needed = [levels]
+    for known, new in ((first, second), (second, first)):
+        ranked = np.sort(known, axis=0)
+        covered = [(new <= _ranked_quantiles(ranked, np.array([level]))).mean() for level in grid]
+        needed.append(np.interp(levels, np.maximum.accumulate(covered), grid))
+    return np.max(needed, axis=0)
 
 
 def _arranged(model: Forecaster, y: Tensor, level: Tensor) -> Tensor:
