@@ -70,7 +70,7 @@ def test_demo_draws_and_scores(tmp_path):
     picture = tmp_path / "demo.png"
     result = json.loads(run("demo", "--out", picture, "--hidden", "60", "--hours", "1500", "--json").stdout)
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert set(result["scores"]) == {"persistence", "ridge on lags", "sswim"}
+    assert set(result["scores"]) == {"persistence", "ridge on lags", "the paper's model", "sswim"}
     assert result["scores"]["sswim"]["rse"] < 1.4
     table = run("demo", "--out", picture, "--hidden", "60", "--hours", "1500").output
     assert "ridge on lags" in table and "test windows" in table

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from sswim import Forecaster, SpikingNetwork
 from sswim._tracking import Tracker
 from sswim.direct import Origins, fit_direct
-from sswim.direct_forecasts import half_width
+from sswim.direct_forecasts import _calibrated, _ranked_quantiles, half_width
 from sswim.encoding import Encoded
 from sswim.grouped import GroupedEquations, correct, search_penalties
 from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
@@ -262,16 +262,40 @@ def test_beats_persistence_by_far(fitted):
     assert fitted.evaluate(waves()[300:]).rse < 0.5 * Persistence(WINDOW, HORIZON).evaluate(waves()[300:]).rse
 
 
-def test_stream_equals_batch_prediction(fitted):
-    rows = waves(200, seed=3)
-    batch = fitted.predict_windows(rows)
-    stream, found = fitted.stream(), []
+def streamed(model, rows):
+    stream, found = model.stream(), []
     for row in rows:
         forecast = stream(row)
         assert (forecast is None) == (stream.rows < WINDOW)
         if forecast is not None:
             found.append(forecast)
-    np.testing.assert_allclose(np.stack(found[: len(batch)]), batch, rtol=1e-6, atol=1e-6 * np.abs(rows).max())
+    return np.stack(found)
+
+
+def test_stream_equals_batch_prediction(fitted):
+    rows = waves(200, seed=3)
+    batch = fitted.predict_windows(rows)
+    # Rounding of single precision, which differs with the number of rows at once.
+    np.testing.assert_allclose(streamed(fitted, rows)[: len(batch)], batch, rtol=3e-6, atol=3e-6 * np.abs(rows).max())
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("scaling", ["adaptive", "window", "standard"])
+def test_stream_equals_batch_prediction_in_double_precision(skip, scaling):
+    model = Forecaster(
+        WINDOW,
+        HORIZON,
+        hidden=(20, 10),
+        skip=skip,
+        scaling=scaling,
+        covariates=(3,),
+        dtype="float64",
+        random_state=0,
+        verbose=0,
+    ).fit(waves()[:300])
+    rows = waves(200, seed=3)
+    batch = model.predict_windows(rows)
+    np.testing.assert_allclose(streamed(model, rows)[: len(batch)], batch, rtol=1e-9)
 
 
 def test_a_stream_remembers_a_fixed_amount(fitted):
@@ -330,6 +354,26 @@ def test_intervals_cover_what_they_say():
     assert (half_width(model, 0.5) < half_width(model, 0.72)).all()
     with pytest.raises(ValueError, match=r"coverage must lie between 0.5 and 0.99, got 0.2"):
         model.predict_interval(test, 0.2)
+
+
+def test_levels_are_raised_where_errors_drift_and_else_hardly():
+    rng = np.random.default_rng(0)
+    levels = np.array([0.5, 0.8, 0.9])
+    steady = np.abs(rng.standard_normal((1000, 4, 50)))
+    assert np.all(_calibrated(steady, levels) >= levels) and np.abs(_calibrated(steady, levels) - levels).max() < 0.02
+    growing = steady * np.linspace(1, 2, 1000)[:, None, None]
+    raised = _calibrated(growing, levels)
+    assert np.all(raised > levels + 0.03)
+    first, second = growing[:500], growing[500:]
+    covered = (second <= np.quantile(first, raised[2], axis=0)).mean()
+    assert covered == pytest.approx(0.9, abs=0.01)
+    assert np.all(_calibrated(growing[:1], levels) == levels)  # one error alone has no halves
+
+
+def test_quantiles_are_those_of_split_conformal():
+    sizes = np.sort(np.random.default_rng(0).random((99, 3)), axis=0)
+    found = _ranked_quantiles(sizes, np.array([0.5, 0.9, 1.0]))
+    np.testing.assert_array_equal(found, sizes[[49, 89, 98]])  # ranks 50, 90 and the last of 99
 
 
 def test_same_seed_same_model_and_memory_changes_nothing():

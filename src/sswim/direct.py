@@ -6,7 +6,7 @@ network run side by side, as a batch; then each is a sample at every row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from sswim.stream import Stream
 
 __all__ = ["DirectFit", "Origins", "fit_direct"]
 
+# Rows that are simulated at once: filters and traces take time with its square. Sums per group are made of more.
+CHUNK, GATHERED = 32, 128
 # Penalties tried for the groups' own corrections.
 OWN_LAMBDAS = torch.logspace(-3, 3, 19, dtype=torch.float64).tolist()
 # Training rows that what all groups do together is judged by.
@@ -49,7 +51,7 @@ class Origins:
         self.batch = segments[0].signals.shape[2]
         self.shared = self.batch == segments[0].lagged.shape[1]
         features = network.readout.weights.shape[1]
-        self.chunk = max(1, min(128, memory // (16 * features * self.batch)))
+        self.chunk = max(1, min(CHUNK, memory // (16 * features * self.batch)))
         self.counts = [max(len(s) - network.window - network.horizon + 1, 0) for s in segments]
 
     def __len__(self) -> int:
@@ -204,8 +206,7 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
                 readout.common_directions.copy_(_common_directions(torch.cat(together), common))
             own = [GroupedEquations(groups, rank + common, rows, device) for _ in spans]
             for apart, span in zip(own, spans, strict=True):
-                for _, f, y in through(span):
-                    apart.update(readout.own_features(f), y - readout.shared(f))
+                _update(apart, readout, through(span))
             penalties = search_penalties(own[0], own[1], rank, OWN_LAMBDAS)
             lively = _lively(origins.rows(kept)).to(device)
             _set_own(readout, own[0], penalties, lively)
@@ -224,10 +225,26 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
         if groups:
             # Anew, for corrections must fit the weights that they correct.
             final = GroupedEquations(groups, rank + common, rows, device)
-            for _, f, y in through((0, total)):
-                final.update(readout.own_features(f), y - readout.shared(f))
+            _update(final, readout, through((0, total)))
             _set_own(readout, final, penalties, lively)
     return DirectFit(lambdas.cpu(), [p.cpu() for p in penalties], torch.cat(errors))
+
+
+def _update(equations: GroupedEquations, readout: Any, origins: Iterable[tuple[int, Tensor, Tensor]]) -> None:
+    """Add what corrections are made of, and what the shared weights leave to them."""
+    waiting: list[tuple[Tensor, Tensor]] = []
+
+    def flush() -> None:
+        if waiting:
+            features, left = (torch.cat(parts, dim=1) for parts in zip(*waiting, strict=True))
+            equations.update(features, left)
+            waiting.clear()
+
+    for _, f, y in origins:
+        waiting.append((readout.own_features(f), y - readout.shared(f)))
+        if sum(left.shape[1] for _, left in waiting) >= GATHERED:
+            flush()
+    flush()
 
 
 def _lively(rows: Tensor) -> Tensor:
