@@ -113,3 +113,19 @@ def test_damaged_and_foreign_files_are_refused(model, tmp_path, damage, message)
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         Forecaster.load(tmp_path / "none.sswim")
+
+
+def test_files_from_before_other_models_are_the_papers(model, tmp_path):
+    path = tmp_path / "m.sswim"
+    model[0].save(path)
+    new = ("channels", "readout", "skip", "floor", "corrections", "common", "traces", "covariates", "tune", "blocks", "clip")
+
+    def older(header, tensors):
+        for name in new:
+            header["params"].pop(name)
+        header.pop("tuned")
+        for name in ("offset", "span", "floor"):
+            tensors.pop(name)
+
+    rewritten(path, older)
+    np.testing.assert_array_equal(Forecaster.load(path).predict(model[1]), model[0].predict(model[1]))

@@ -146,7 +146,11 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
             "Predictions do not need it; a new fit will use the default.",
             stacklevel=4,
         )
-    model: Any = cls(**{k: _decode(k, v) for k, v in params.items()})
+    # The paper's model was the only one before 0.2, and the default.
+    before = (
+        {} if "readout" in header["params"] else {"channels": "joint", "readout": "trajectory", "skip": False, "floor": False}
+    )
+    model: Any = cls(**{k: _decode(k, v) for k, v in {**before, **params}.items()})
     model.device = "cpu"
     model.n_features_in_ = header["channels"]
     model.columns_ = header["columns"]

@@ -26,6 +26,8 @@ TUNED: dict[str, tuple[Any, ...]] = {
     "hidden": ((200,), (50,), (100, 100), (400,)),
     "corrections": (0, 120),
 }
+# By which part an option must be better than what is there: one stretch of a series is little evidence.
+MARGIN = 0.005
 # Channels and rows that trials make do with.
 CHANNELS, ROWS = 32, 20_000
 
@@ -82,7 +84,7 @@ def tune(model: Forecaster, segments: Sequence[np.ndarray], covariates: Sequence
             start = time.perf_counter()
             score = trial({**best, name: value})
             longest = max(longest, time.perf_counter() - start)
-            if score < least:
+            if score < (1 - MARGIN) * least:
                 least, best = score, {**best, name: value}
     return best
 
