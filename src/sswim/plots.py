@@ -78,11 +78,13 @@ def plot_spikes(
 
 
 def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
-    """Draw the RSE over steps ahead of several models, from their ``Evaluation.per_step["rse"]``."""
+    """Draw the RSE over steps ahead of several models, from their ``Evaluation.per_step["rse"]``; the last one stands out."""
+    others = ["0.6", "C0", "C1", "C2", "C4", "C5"]
     ax = Figure(figsize=(5, 3)).subplots() if ax is None else ax
     for number, (name, rse) in enumerate(per_step.items()):
         values = np.asarray(rse)
-        ax.plot(np.arange(1, len(values) + 1), values, label=name, color=["0.6", "C0", "C3"][number % 3], lw=1.6)
+        color = "C3" if number == len(per_step) - 1 else others[number % len(others)]
+        ax.plot(np.arange(1, len(values) + 1), values, label=name, color=color, lw=1.6)
     ax.set(xlabel="steps ahead", ylabel="RSE (lower is better)")
     ax.legend(frameon=False, fontsize=8)
     return ax
