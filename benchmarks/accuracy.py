@@ -32,6 +32,7 @@ from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.bench import _alone
 from sswim.metrics import Evaluation
 from sswim.steps import Diverse
+from sswim.windows import split_windows
 
 SETS = {"aemo_solar_10min": 168, "aemo_units_hourly": 168, "la_highway_april_5min": 12}
 HORIZONS = (6, 24, 48, 96)
@@ -65,17 +66,9 @@ def split(
     -------
     The stretches for fitting, those for testing, and the part of the former's windows that is for validation.
     """
-    each = [max(len(s) - span + 1, 0) for s in stretches]
-    total = sum(each)
+    total = sum(max(len(s) - span + 1, 0) for s in stretches)
     trained, tested = int(total * train), int(total * test)
-    known, later, left = [], [], total - tested
-    for s, count in zip(stretches, each, strict=True):
-        here = min(count, max(left, 0))
-        left -= count
-        if here:
-            known.append(s[: here + span - 1])
-        if here < count:
-            later.append(s[here:])
+    known, later = split_windows(stretches, span, tested)
     return known, later, (total - trained - tested) / (total - tested)
 
 

@@ -66,8 +66,8 @@ class Origins:
 
         A skip connection sees 0 before the first row.
         """
-        signals = seen.signals.to(self.network.readout.weights.device)
-        traces = stream.advance(signals[:, first:last])
+        signals = seen.signals[:, first:last].to(self.network.readout.weights.device)
+        traces = stream.advance(signals)
         if not self.network.skip:
             return traces
         window = self.network.window
@@ -75,7 +75,7 @@ class Origins:
         rows = torch.nn.functional.pad(rows, (0, 0, window - 1 - min(first, window - 1), 0))
         lags = rows.unfold(0, window, 1).movedim(2, 0) - seen.base[first:last]  # (O, T, C), the oldest row first
         lags = self._arranged(lags).flatten(0, 1).to(traces)
-        return torch.cat([traces, lags, signals[self.network.outputs :, first:last]])
+        return torch.cat([traces, lags, signals[self.network.outputs :]])
 
     def ahead(self, seen: Encoded, first: int, last: int) -> Tensor:
         """Return what follows on rows ``[first, last)``: (horizon * outputs, rows, batch)."""
@@ -147,15 +147,11 @@ class DirectFit:
     Attributes
     ----------
     lambdas : Tensor of shape (horizon * outputs,)
-    own : list of Tensor of shape (groups,)
-        Penalties of the groups' corrections, on their own features and on those of all groups together. Empty if there are
-        no corrections.
     errors : Tensor of shape (kept, horizon * outputs, batch)
         Errors on validation rows, of weights that had not seen these.
     """
 
     lambdas: Tensor
-    own: list[Tensor]
     errors: Tensor
 
 
@@ -197,11 +193,10 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
         w, b, lambdas = regularization.solve(train, held_out)
         readout.weights.copy_(w.T), readout.biases.copy_(b)
 
-    penalties: list[Tensor] = []
     if groups:
         with tracker.step("own corrections"):
             # Where the window's own rows are read, a channel is corrected on these.
-            readout.directions.copy_(_directions(train, rank, origins.network.lags))
+            readout.directions.copy_(_directions(train, rank, network.lags))
             if common:
                 readout.common_directions.copy_(_common_directions(torch.cat(together), common))
             own = [GroupedEquations(groups, rank + common, rows, device) for _ in spans]
@@ -227,7 +222,7 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
             final = GroupedEquations(groups, rank + common, rows, device)
             _update(final, readout, through((0, total)))
             _set_own(readout, final, penalties, lively)
-    return DirectFit(lambdas.cpu(), [p.cpu() for p in penalties], torch.cat(errors))
+    return DirectFit(lambdas.cpu(), torch.cat(errors))
 
 
 def _update(equations: GroupedEquations, readout: Any, origins: Iterable[tuple[int, Tensor, Tensor]]) -> None:

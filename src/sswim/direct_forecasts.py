@@ -65,8 +65,7 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
             layer.pairs = drawn[layer.pairs]
         told = fit_direct(origins, kept, regularization, tracker)
         sizes = told.errors.abs().unflatten(1, (network.horizon, -1)).flatten(2)  # (n, H, C)
-        ranked = np.sort(sizes.numpy(), axis=0)
-        model.error_quantiles_ = _ranked_quantiles(ranked, _calibrated(sizes.numpy(), LEVELS))
+        model.error_quantiles_ = _ranked_quantiles(np.sort(sizes.numpy(), axis=0), _calibrated(sizes.numpy(), LEVELS))
     return SamplingReport(
         layers=layers,
         lags=torch.zeros(0),
@@ -147,7 +146,7 @@ class ForecastStream:
     >>> from sswim import Forecaster
     >>> from sswim.datasets import load_wind_farm
     >>> wind = load_wind_farm().iloc[:1000].to_numpy()
-    >>> model = Forecaster(24, 6, hidden=(50,), channels="shared", readout="direct", random_state=0).fit(wind[:900])
+    >>> model = Forecaster(24, 6, hidden=(50,), random_state=0).fit(wind[:900])
     >>> stream = model.stream()
     >>> for row in wind[900:]:
     ...     forecast = stream(row)
@@ -156,7 +155,7 @@ class ForecastStream:
     """
 
     def __init__(self, model: Forecaster) -> None:
-        self._model = model
+        self._model, self._encoder = model, model._encoder
         empty = torch.zeros(0, model.n_features_in_, dtype=torch.float64)
         self._origins = _origins(model, [empty])
         self._stream = model.network_.stream(self._origins.batch)
@@ -178,8 +177,8 @@ class ForecastStream:
             raise ValueError("row must be finite, but holds NaN or infinity: a stream can not look ahead to fill a gap.")
         model, before = self._model, len(self._past)
         known = torch.cat([self._past, rows])
-        seen = model._encoder(known)
+        seen = self._encoder(known)
         features = self._origins.features(self._stream, seen, before, len(known))
         self._past = known[-(model.window - 1) :] if model.window > 1 else known[:0]
         self.rows += len(rows)
-        return model._encoder.forecast(_arranged(model, model.network_.readout(features), seen.level[before:]))
+        return self._encoder.forecast(_arranged(model, model.network_.readout(features), seen.level[before:]))

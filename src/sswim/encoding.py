@@ -80,7 +80,7 @@ class Encoder:
     @property
     def channels(self) -> list[int]:
         """Columns that are forecast."""
-        return [c for c in range(len(self.low)) if c not in set(self.covariates)]
+        return np.setdiff1d(np.arange(len(self.low)), np.asarray(self.covariates, dtype=int)).tolist()
 
     @property
     def inputs(self) -> int:

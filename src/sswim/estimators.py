@@ -295,9 +295,7 @@ class Forecaster(BaseEstimator):
 
     def _tune(self, series: Series, covariates: list[int]) -> dict[str, Any]:
         if self.readout != "direct" or self.channels != "shared":
-            raise ValueError(
-                "tune chooses among options of channels='shared' and readout='direct': leave one or the other away."
-            )
+            raise ValueError("tune chooses among options of channels='shared' and readout='direct': leave these as they are.")
         with Tracker(self.verbose) as tracker, tracker.step("tuning"):
             return tune(self, series.segments, covariates)
 

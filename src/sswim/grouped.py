@@ -157,11 +157,8 @@ def search_penalties(
     list of two Tensor of shape (groups,)
     """
     grid = torch.tensor([*lambdas, torch.inf], dtype=torch.float64, device=train.gram.device)
-    groups, features, outputs = train.cross.shape
-    chosen: list[Tensor] = []
-    first = train.cross[:, :0]
-    for part in (slice(0, split), slice(split, features)):
-        equations = train.part(slice(0, split)) if not chosen else train.after(first)
+    first, equations, chosen = train.cross[:, :0], train.part(slice(0, split)), []
+    for part in (slice(0, split), slice(split, None)):
         errors = []
         for lambda_ in grid:
             weights = torch.zeros_like(train.cross)
@@ -174,5 +171,7 @@ def search_penalties(
         relative = error / error[-1].clamp_min(1e-6 * usual)
         best = (relative + company * (error.sum(dim=1) / error[-1].sum().clamp_min(1e-300))[:, None]).argmin(dim=0)
         chosen.append(grid[best])
-        first, _ = train.part(slice(0, split)).solve(chosen[0])
+        if len(chosen) == 1:
+            first, _ = equations.solve(chosen[0])
+            equations = train.after(first)
     return chosen

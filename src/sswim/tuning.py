@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sswim.metrics import ForecastErrors
+from sswim.windows import split_windows
 
 if TYPE_CHECKING:
     from sswim.estimators import Forecaster
@@ -101,16 +102,9 @@ def _part(
         left = ROWS - sum(map(len, kept))
         if left >= span:
             kept.insert(0, rows[-left:][:, [*picked, *covariates]])
-    windows = [max(len(rows) - span + 1, 0) for rows in kept]
-    left = sum(windows) - max(1, int(sum(windows) * model.validation))
-    known, later = [], []
-    for rows, count in zip(kept, windows, strict=True):
-        here = min(count, max(left, 0))
-        left -= count
-        if here:
-            known.append(rows[: here + span - 1])
-        if here < count:
-            later.append(rows[here:])
-    if sum(max(len(rows) - span + 1, 0) for rows in known) < 3:
+    total = sum(max(len(rows) - span + 1, 0) for rows in kept)
+    last = max(1, int(total * model.validation))
+    known, later = split_windows(kept, span, last)
+    if total - last < 3:
         raise ValueError("tune: the series is too short to try options on a part of it. Use tune=None, or more data.")
     return known, later, len(picked)

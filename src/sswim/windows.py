@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["Samples", "Subset", "TensorSamples", "Windows", "batches"]
+__all__ = ["Samples", "Subset", "TensorSamples", "Windows", "batches", "split_windows"]
 
 
 Index = Tensor | slice
+Rows = TypeVar("Rows", bound=Any)
 
 
 class Samples(Protocol):
@@ -114,6 +115,26 @@ class Windows:
 
 def _join(segments: Sequence[Tensor]) -> Tensor:
     return segments[0] if len(segments) == 1 else torch.cat(list(segments))
+
+
+def split_windows(segments: Sequence[Rows], span: int, last: int) -> tuple[list[Rows], list[Rows]]:
+    """Cut series in time such that the second part holds the `last` windows, of `span` rows with their horizon.
+
+    Examples
+    --------
+    >>> split_windows([list(range(6)), list(range(4))], span=3, last=3)
+    ([[0, 1, 2, 3, 4]], [[3, 4, 5], [0, 1, 2, 3]])
+    """
+    counts = [max(len(rows) - span + 1, 0) for rows in segments]
+    left, first, second = sum(counts) - last, [], []
+    for rows, count in zip(segments, counts, strict=True):
+        here = min(count, max(left, 0))
+        left -= count
+        if here:
+            first.append(rows[: here + span - 1])
+        if here < count:
+            second.append(rows[here:])
+    return first, second
 
 
 class Subset:
