@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,9 @@ def _read_csv(path: Path) -> pd.DataFrame:
         return frame
     if not pd.api.types.is_numeric_dtype(frame[first]):
         try:
-            frame[first] = pd.to_datetime(frame[first])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
+                frame[first] = pd.to_datetime(frame[first])
         except (ValueError, TypeError):
             return frame  # text that is no time: the caller says so
     return frame.set_index(first)
