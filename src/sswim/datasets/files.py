@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections.abc import Callable
-import warnings
 from pathlib import Path
 from typing import Any
 
