@@ -27,6 +27,8 @@ __all__ = ["DirectFit", "Origins", "fit_direct"]
 CHUNK, GATHERED = 32, 128
 # Penalties tried for the groups' own corrections.
 OWN_LAMBDAS = torch.logspace(-3, 3, 19, dtype=torch.float64).tolist()
+# How much more a trace may weigh than a row of the window, and from where on traces matter to a channel's correction.
+TRACE_WEIGHTS, TRACES_LEAD = (0.3, 1.0, 3.0, 10.0, 30.0), 10.0
 # Training rows that what all groups do together is judged by.
 POOLED = 1000
 # Validation rows that errors are kept of, for intervals.
@@ -44,10 +46,18 @@ class Origins:
         The series as the network sees them.
     memory : int
         Budget in bytes for features.
+    dtype : torch.dtype, optional
+        Of the features, the network's unless told.
     """
 
-    def __init__(self, network: SpikingNetwork, segments: Sequence[Encoded], memory: int = 10**9) -> None:
-        self.network, self.segments = network, segments
+    def __init__(
+        self,
+        network: SpikingNetwork,
+        segments: Sequence[Encoded],
+        memory: int = 10**9,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.network, self.segments, self.dtype = network, segments, dtype
         self.batch = segments[0].signals.shape[2]
         self.shared = self.batch == segments[0].lagged.shape[1]
         features = network.readout.weights.shape[1]
@@ -66,7 +76,7 @@ class Origins:
 
         A skip connection sees 0 before the first row.
         """
-        signals = seen.signals[:, first:last].to(self.network.readout.weights.device)
+        signals = seen.signals[:, first:last].to(self.network.readout.weights)
         traces = stream.advance(signals)
         if not self.network.skip:
             return traces
@@ -75,7 +85,7 @@ class Origins:
         rows = torch.nn.functional.pad(rows, (0, 0, window - 1 - min(first, window - 1), 0))
         lags = rows.unfold(0, window, 1).movedim(2, 0) - seen.base[first:last]  # (O, T, C), the oldest row first
         lags = self._arranged(lags).flatten(0, 1).to(traces)
-        return torch.cat([traces, lags, signals[self.network.outputs :]])
+        return torch.cat([traces, lags, signals[self.network.outputs :].to(traces)])
 
     def ahead(self, seen: Encoded, first: int, last: int) -> Tensor:
         """Return what follows on rows ``[first, last)``: (horizon * outputs, rows, batch)."""
@@ -124,7 +134,7 @@ class Origins:
             number += count
             if begin >= end:
                 continue
-            stream = self.network.stream(self.batch)
+            stream = self.network.stream(self.batch, self.dtype)
             # Origin 0 stands at row window - 1. What lies more than two windows back is forgotten.
             at, stop = max(begin + window - 1 - 2 * window, 0), end + window - 1
             while at < stop:
@@ -147,11 +157,14 @@ class DirectFit:
     Attributes
     ----------
     lambdas : Tensor of shape (horizon * outputs,)
+    trace_weight : float
+        By how much traces were multiplied before the regression, so that rows of the window bear more of the penalty.
     errors : Tensor of shape (kept, horizon * outputs, batch)
         Errors on validation rows, of weights that had not seen these.
     """
 
     lambdas: Tensor
+    trace_weight: float
     errors: Tensor
 
 
@@ -190,13 +203,14 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
                 equations.update(f.reshape(features, 1, -1), y.double().reshape(rows, 1, -1))
     with tracker.step("regularisation"):
         train, held_out = sums
-        w, b, lambdas = regularization.solve(train, held_out)
+        weight, w, b, lambdas = _weigh(train, held_out, regularization, network.lags)
+        size = _sizes(features, network.lags, weight).to(device)
         readout.weights.copy_(w.T), readout.biases.copy_(b)
 
     if groups:
         with tracker.step("own corrections"):
-            # Where the window's own rows are read, a channel is corrected on these.
-            readout.directions.copy_(_directions(train, rank, network.lags))
+            # Where the window's own rows are read and weigh enough, a channel is corrected on these.
+            readout.directions.copy_(_directions(train, rank, network.lags if weight < TRACES_LEAD else 0))
             if common:
                 readout.common_directions.copy_(_common_directions(torch.cat(together), common))
             own = [GroupedEquations(groups, rank + common, rows, device) for _ in spans]
@@ -215,14 +229,37 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
 
     with tracker.step("final weights"):
         train.merge(held_out)
-        w, b = train.solve(lambdas)
-        readout.weights.copy_(w.T), readout.biases.copy_(b)
+        w, b = train.rescaled(size).solve(lambdas)
+        readout.weights.copy_((w * size[:, None]).T), readout.biases.copy_(b)
         if groups:
             # Anew, for corrections must fit the weights that they correct.
             final = GroupedEquations(groups, rank + common, rows, device)
             _update(final, readout, through((0, total)))
             _set_own(readout, final, penalties, lively)
-    return DirectFit(lambdas.cpu(), torch.cat(errors))
+    return DirectFit(lambdas.cpu(), weight, torch.cat(errors))
+
+
+def _sizes(features: int, lags: int, weight: float) -> Tensor:
+    """Return `weight` for every trace and 1 for each of the `lags` last features, which are rows."""
+    return torch.where(torch.arange(features) < features - lags, weight, 1.0).double()
+
+
+def _weigh(
+    train: NormalEquations, held_out: NormalEquations, regularization: Any, lags: int
+) -> tuple[float, Tensor, Tensor, Tensor]:
+    """Choose by validation rows how traces weigh against rows in the penalty: a factor of the former.
+
+    Returns
+    -------
+    The factor, and weights, biases and lambdas that go with it; these of the features multiplied by `_sizes`.
+    """
+    features, found = len(train.gram), []
+    for weight in TRACE_WEIGHTS if 0 < lags < features else (1.0,):
+        size = _sizes(features, lags, weight).to(train.gram.device)
+        w, b, lambdas = regularization.solve(train.rescaled(size), held_out.rescaled(size))
+        w = w * size[:, None]
+        found.append((float(held_out.squared_error(w, b).sum()), weight, w, b, lambdas))
+    return min(found, key=lambda choice: choice[0])[1:]
 
 
 def _update(equations: GroupedEquations, readout: Any, origins: Iterable[tuple[int, Tensor, Tensor]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.direct import Origins, fit_direct
 from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
+from sswim.layers import DirectReadout
 from sswim.readout import REGULARIZATION
 from sswim.report import SamplingReport
 from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS
@@ -29,10 +31,15 @@ MEMORY = 3
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
 
 
-def _origins(model: Forecaster, rows: Sequence[Tensor]) -> Origins:
+def _origins(model: Forecaster, rows: Sequence[Tensor], dtype: torch.dtype | None = None) -> Origins:
     """Return the origins in rows (rows, columns) of the data's own units."""
     encoder = model._encoder
-    return Origins(model.network_, [encoder(r) for r in rows], parse_memory(model.memory) // 4)
+    return Origins(model.network_, [encoder(r) for r in rows], parse_memory(model.memory) // 4, dtype)
+
+
+def _precise(model: Forecaster) -> DirectReadout:
+    """Return the readout in float64: forecasts then do not depend on how many rows are read at once."""
+    return copy.deepcopy(model.network_.readout).double()
 
 
 @torch.no_grad()
@@ -112,12 +119,12 @@ def _arranged(model: Forecaster, y: Tensor, level: Tensor) -> Tensor:
 @torch.no_grad()
 def backtest(model: Forecaster, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield truth and forecast (windows, horizon, channels) from every origin, in the data's own units."""
-    origins, encoder = _origins(model, rows), model._encoder
+    origins, encoder, readout = _origins(model, rows, torch.float64), model._encoder, _precise(model)
     parts = zip(origins.segments, origins.counts, strict=True)
     levels = torch.cat([seen.level[model.window - 1 :][:count] for seen, count in parts])
     for first, features, y in origins():
         level = levels[first : first + y.shape[1]]
-        forecasts = encoder.forecast(_arranged(model, model.network_.readout(features), level))
+        forecasts = encoder.forecast(_arranged(model, readout(features), level))
         yield encoder.decode(_arranged(model, y, level)), forecasts
 
 
@@ -157,8 +164,8 @@ class ForecastStream:
     def __init__(self, model: Forecaster) -> None:
         self._model, self._encoder = model, model._encoder
         empty = torch.zeros(0, model.n_features_in_, dtype=torch.float64)
-        self._origins = _origins(model, [empty])
-        self._stream = model.network_.stream(self._origins.batch)
+        self._origins, self._readout = _origins(model, [empty]), _precise(model)
+        self._stream = model.network_.stream(self._origins.batch, torch.float64)
         self._past = empty
         self.rows = 0
 
@@ -181,4 +188,4 @@ class ForecastStream:
         features = self._origins.features(self._stream, seen, before, len(known))
         self._past = known[-(model.window - 1) :] if model.window > 1 else known[:0]
         self.rows += len(rows)
-        return self._encoder.forecast(_arranged(model, model.network_.readout(features), seen.level[before:]))
+        return self._encoder.forecast(_arranged(model, self._readout(features), seen.level[before:]))

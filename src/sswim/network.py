@@ -183,9 +183,9 @@ class SpikingNetwork(nn.Module):
         """Number of simulated steps: `start` + `horizon`, and with a direct output `window`."""
         return self.window if self.direct else self.start + self.horizon
 
-    def stream(self, batch: int) -> Stream:
-        """Return the hidden layers as a stream for `batch` series, to be read by a direct output."""
-        return Stream(self.layers, self.readout.constants.tolist(), self.window, batch)
+    def stream(self, batch: int, dtype: torch.dtype | None = None) -> Stream:
+        """Return the hidden layers as a stream for `batch` series, to be read by a direct output; see `Stream`."""
+        return Stream(self.layers, self.readout.constants.tolist(), self.window, batch, dtype)
 
     def _signals(self, x: Tensor) -> Tensor:
         """Check a batch (batch, window, inputs) and bring it to the layout (inputs, window, batch)."""

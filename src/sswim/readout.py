@@ -134,6 +134,20 @@ class NormalEquations:
         self.gram, self.cross, self.energy = gram, cross, energy
         self._mean, self._target_mean = feature_mean * self.horizon**0.5, target_mean * self.horizon**0.5
 
+    def rescaled(self, size: Tensor) -> NormalEquations:
+        """Return the sums of features multiplied by `size` (features,): a penalty then bears less on the larger ones."""
+        other = NormalEquations(0, 0, self.horizon)
+        other.load(
+            gram=self.gram * size[:, None] * size,
+            cross=self.cross * size[:, None],
+            energy=self.energy,
+            feature_mean=self.feature_mean * size,
+            target_mean=self.target_mean,
+            samples=self.samples,
+            epsilon=self._epsilon,
+        )
+        return other
+
     def eigen(self) -> tuple[Tensor, Tensor]:
         """Return eigenvalues (features,), none below 0, and eigenvectors (features, features) of the Gram matrix."""
         if self._eigen is None:

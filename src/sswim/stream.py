@@ -33,6 +33,8 @@ class Stream:
         Number of steps that a kernel looks back at most; what a kernel has beyond is cut off.
     batch : int
         How many series run side by side.
+    dtype : torch.dtype, optional
+        Of the traces, that of the layers unless told. Spikes are the same in all.
 
     Notes
     -----
@@ -40,12 +42,19 @@ class Stream:
     before.
     """
 
-    def __init__(self, layers: Sequence[SpikingLayer], constants: Sequence[float], reach: int, batch: int) -> None:
+    def __init__(
+        self,
+        layers: Sequence[SpikingLayer],
+        constants: Sequence[float],
+        reach: int,
+        batch: int,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         self._layers = [_LayerStream(layer, reach, batch) for layer in layers]
         like = layers[0].weights.detach()
         self._decay = torch.exp(-1 / torch.as_tensor(constants, dtype=torch.float64))  # (K,)
         neurons = sum(layer.neurons for layer in layers)
-        self._traces = like.new_zeros(neurons, len(self._decay), batch)  # (N, K, B)
+        self._traces = like.new_zeros(neurons, len(self._decay), batch, dtype=dtype)  # (N, K, B)
         self._matrices: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -73,7 +82,7 @@ class Stream:
         a = spikes[0] if len(spikes) == 1 else torch.cat(spikes)  # (N, T, B)
         n, steps, batch = a.shape
         inside, carried = self._decays(steps)
-        z = torch.matmul(inside, a).view(n, -1, steps, batch)
+        z = torch.matmul(inside, a.to(inside.dtype)).view(n, -1, steps, batch)
         z += carried * self._traces[:, :, None, :]
         self._traces = z[:, :, -1].clone()
         return z.view(-1, steps, batch)
