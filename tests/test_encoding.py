@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from sswim import Forecaster
+from sswim._checks import parse_seconds
 from sswim.encoding import Encoder, moving_mean
 from sswim.layers import DirectReadout
-from sswim.tuning import TUNED, parse_seconds
+from sswim.tuning import TUNED
 
 WINDOW, HORIZON = 12, 3
 
@@ -192,10 +193,10 @@ def test_tuning_keeps_what_forecasts_best_and_its_time(tmp_path):
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("2 min", 120), ("0.5h", 1800), (4, 4)])
 def test_times(text, seconds):
-    assert parse_seconds(text) == seconds
+    assert parse_seconds("tune", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0s", "s", "-3s", True, 0, "3 days"])
 def test_bad_times(text):
     with pytest.raises(ValueError, match="tune must be a time"):
-        parse_seconds(text)
+        parse_seconds("tune", text)

@@ -2,7 +2,9 @@
 
 from sswim._version import __version__
 from sswim.estimators import Forecaster
+from sswim.finetuning import finetune
+from sswim.initialization import initialize
 from sswim.network import SpikingNetwork
 from sswim.sampling import sample
 
-__all__ = ["Forecaster", "SpikingNetwork", "__version__", "sample"]
+__all__ = ["Forecaster", "SpikingNetwork", "__version__", "finetune", "initialize", "sample"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import numbers
+import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["check_fraction", "check_integer", "check_positive", "parse_memory", "resolve"]
+__all__ = ["check_fraction", "check_integer", "check_positive", "parse_memory", "parse_seconds", "resolve"]
 
 
 def check_integer(name: str, value: Any, least: int) -> int:
@@ -77,6 +78,22 @@ def resolve(argument: str, value: Any, choices: Mapping[str, Any], method: str) 
         names = ", ".join(map(repr, choices))
         raise TypeError(f"{argument} must be one of the names {names}, or an object with a method `{method}`, got {value!r}.")
     return value
+
+
+def parse_seconds(name: str, value: Any) -> float:
+    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``.
+
+    Examples
+    --------
+    >>> parse_seconds("tune", "1.5min")
+    90.0
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)\s*", value) if isinstance(value, str) else None
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"{name} must be a time such as '30s' or '5min', or None, got {value!r}.")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
 
 
 def parse_memory(memory: str | int | float) -> int:

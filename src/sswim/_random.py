@@ -15,7 +15,7 @@ __all__ = ["Randomness"]
 class Randomness:
     """One generator per step and layer, all from one seed: swapping one step leaves the others' draws alone."""
 
-    STEPS = ("batch", "pairs", "weights")
+    STEPS = ("batch", "pairs", "weights", "temporal", "shuffle")
 
     def __init__(self, random_state: Any) -> None:
         if random_state is None:

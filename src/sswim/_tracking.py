@@ -72,6 +72,11 @@ class Tracker:
             self._progress.remove_task(task)
         self.records.append(StepRecord(name, time.perf_counter() - begin, peak_memory()))
 
+    def tell(self, what: str) -> None:
+        """Show how the current step is going."""
+        if self._task is not None:
+            self._progress.update(self._task, description=what)
+
     def count(self, items: Iterable[T], total: int | None = None) -> Iterator[T]:
         """Yield `items`, moving the current step's bar by one each; `total` of them if they can not tell."""
         if self._task is not None:

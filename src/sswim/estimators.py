@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from sswim import direct_forecasts, trajectory
-from sswim._checks import check_fraction, check_integer, parse_memory
+from sswim._checks import check_fraction, check_integer, parse_memory, parse_seconds
 from sswim._scaling import standard_scales
 from sswim._series import Series, as_series, continue_index
 from sswim._tracking import Tracker
@@ -24,7 +24,7 @@ from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
-from sswim.tuning import parse_seconds, tune
+from sswim.tuning import tune
 from sswim.windows import Windows
 
 __all__ = ["Forecaster"]
@@ -440,7 +440,7 @@ class Forecaster(BaseEstimator):
         if check_integer("blocks", self.blocks, 1) > 1 and self.readout != "direct":
             raise ValueError(f"blocks must be 1 unless readout='direct', got {self.blocks!r}.")
         if self.tune is not None:
-            parse_seconds(self.tune)
+            parse_seconds("tune", self.tune)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 

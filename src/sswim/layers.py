@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from sswim.gradients import convolve, fire_through
 from sswim.kernels import Kernel
 from sswim.simulate import Workspace, filter_signals, fire, kernel_taps, refractory_taps, toeplitz
+from sswim.surrogates import Surrogate
 
 __all__ = ["DirectReadout", "SpikingLayer", "default_constants"]
 
@@ -91,6 +93,21 @@ class SpikingLayer(nn.Module):
         """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
         inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
         return fire(potentials, self.costs, inhibition)
+
+    def respond(self, signals: Tensor, steps: int, start: int = 0) -> Tensor:
+        """Return the potentials of the steps ``start, ..., steps - 1`` as `potentials` does, with gradients."""
+        taps = kernel_taps(self.kernel, self.delays, self.supports, steps)
+        # What lies before the reach of all kernels need not be projected.
+        used = (taps.detach() != 0).any(dim=0).nonzero() if start else None
+        first = 0 if used is None else max(start - (int(used.max()) + 2 if len(used) else 1), 0)
+        senders, seen, batch = signals[:, first:].shape
+        projected = (self.weights @ signals[:, first:].reshape(senders, seen * batch)).view(-1, seen, batch)
+        return convolve(taps[:, : steps - first], projected, start - first).add_(self.biases[:, None, None])
+
+    def fire_through(self, potentials: Tensor, surrogate: Surrogate, *, detach: bool = False, soft: bool = False) -> Tensor:
+        """Return the spikes as `fire` does, with gradients by a surrogate; see `sswim.gradients.fire_through`."""
+        inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
+        return fire_through(potentials, self.costs, inhibition, surrogate, detach=detach, soft=soft)
 
     def extra_repr(self) -> str:
         """Describe the layer in the module's repr."""

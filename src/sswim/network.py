@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from sswim._checks import check_integer
+from sswim._checks import check_integer, resolve
 from sswim.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
 from sswim.layers import DirectReadout, SpikingLayer, default_constants
 from sswim.simulate import Workspace
 from sswim.stream import Stream
+from sswim.surrogates import SURROGATES, Surrogate
 
 __all__ = ["Activity", "SpikingNetwork"]
 
@@ -63,13 +65,23 @@ class SpikingNetwork(nn.Module):
         Of a direct output's corrections for groups that share the network, see `DirectReadout`.
     spiking_output : bool
         Whether the output layer spikes (remark ``rem:ff_snn``) or puts out its voltage.
+    surrogate : str or Surrogate
+        What stands for the threshold's derivative: ``"exponential"``, ``"fast-sigmoid"``, ``"triangular"``, ``"arctan"``, or an
+        object such as ``sswim.surrogates.Arctan(width=0.5)``.
+    detach_refractory : bool
+        Whether gradients stop at the inhibition that spikes cause, instead of passing through it back in time.
+    checkpoint : bool
+        Whether a layer's potentials are computed again for the gradient instead of kept: less memory, more time.
     dtype : torch.dtype
         ``torch.float32`` or ``torch.float64``.
 
     Notes
     -----
-    A new network has zero weights: set its parameters with `sswim.sample`, or by hand. The threshold's derivative is zero
-    almost everywhere, so plain autograd reaches the parameters of the output layer and those of no other layer.
+    A new network has zero weights: set its parameters with `sswim.sample`, `sswim.initialize`, or by hand.
+
+    `forward` knows gradients for all parameters where autograd is on. They are exact but for the threshold, whose derivative
+    is that of the `surrogate`: delays and supports need no rounding to whole steps, for a kernel is a function of both.
+    Setting the attribute `soft` puts the surrogate's smooth step in place of the threshold, so that all of them are exact.
 
     Examples
     --------
@@ -102,6 +114,9 @@ class SpikingNetwork(nn.Module):
         factors: int = 0,
         common: int = 0,
         spiking_output: bool = False,
+        surrogate: str | Surrogate = "exponential",
+        detach_refractory: bool = False,
+        checkpoint: bool = False,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -128,6 +143,8 @@ class SpikingNetwork(nn.Module):
         )
         outputs = check_integer("outputs", outputs, 1)
         self.direct, self.skip = output == "direct", skip
+        self.surrogate = resolve("surrogate", surrogate, SURROGATES, "derivative")
+        self.detach_refractory, self.checkpoint, self.soft = detach_refractory, checkpoint, False
         # So many features of a direct output, the last ones, are input rows.
         self.lags = window * outputs + inputs - outputs if self.direct and skip else 0
         if skip and inputs < outputs:
@@ -253,21 +270,62 @@ class SpikingNetwork(nn.Module):
         past = past.to(self.skip_weights)
         return torch.einsum("bwo,hw->bho", past, self.skip_weights) + self.skip_biases[:, None]
 
-    def forward(self, x: Tensor, groups: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, groups: Tensor | None = None, past: Tensor | None = None) -> Tensor:
         """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs).
 
-        `groups` is for direct outputs that correct groups, see `DirectReadout`.
+        `groups` is for direct outputs that correct groups, see `DirectReadout`. `past` (batch, window, outputs) is what a skip
+        connection sees, the first inputs unless told.
         """
+        traced = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
+        if traced or self.soft:
+            return self.activity(x, groups, past).output
+        past = x[:, :, : self.outputs] if past is None else past
         if self.direct:
             signals = self._signals(x)  # (D, O, B)
-            features = self.stream(len(x)).advance(signals)[:, -1:]
-            if self.skip:
-                own, others = signals[: self.outputs], signals[self.outputs :, -1]
-                features = torch.cat([features, torch.cat([own.flatten(0, 1), others])[:, None]])
-            return self.readout(features, groups)[:, 0].T.reshape(len(x), self.horizon, self.outputs)
+            return self._read_traces(self.stream(len(x)).advance(signals)[:, -1:], signals, past, groups)
         output = self._read_filters(self.start)
         y = self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
-        return y + self.skipped(x[:, :, : self.outputs]) if self.skip else y
+        return y + self.skipped(past) if self.skip else y
+
+    def _read_traces(self, features: Tensor, signals: Tensor, past: Tensor, groups: Tensor | None) -> Tensor:
+        """Return a direct output (batch, horizon, outputs) from traces (features, 1, batch)."""
+        if self.skip:
+            own = past.to(features).permute(2, 1, 0).flatten(0, 1)
+            features = torch.cat([features, torch.cat([own, signals[self.outputs :, -1]])[:, None]])
+        return self.readout(features, groups)[:, 0].T.reshape(signals.shape[2], self.horizon, self.outputs)
+
+    def activity(self, x: Tensor, groups: Tensor | None = None, past: Tensor | None = None) -> Activity:
+        """Return every layer's spikes and the output as `forward` puts it out, all of them with gradients."""
+        signals = given = self._signals(x)
+        past = x[:, :, : self.outputs] if past is None else past
+        spikes = []
+        for layer in self.layers:
+            signals = self._through(layer, signals)
+            spikes.append(signals)
+        if self.direct:
+            constants = self.readout.constants.to(signals)
+            age = torch.arange(self.window - 1, -1, -1, dtype=signals.dtype, device=signals.device)
+            decay = torch.exp(-age / constants[:, None])  # (K, T)
+            traces = torch.einsum("kt,ntb->nkb", decay, torch.cat(spikes)).flatten(0, 1)
+            y = self._read_traces(traces[:, None], given, past, groups)
+        else:
+            if self.readout.spiking:
+                y = self._through(self.readout, signals)[:, self.start :].permute(2, 1, 0)
+            else:
+                y = self.readout.respond(signals, self.steps, self.start).permute(2, 1, 0)
+            y = y + self.skipped(past) if self.skip else y
+        return Activity([a.permute(2, 1, 0) for a in spikes], y)
+
+    def _through(self, layer: SpikingLayer, signals: Tensor) -> Tensor:
+        """Return a layer's spikes (neurons, steps, batch) with gradients."""
+
+        def run(signals: Tensor) -> Tensor:
+            v = layer.respond(signals, self.steps)
+            return layer.fire_through(v, self.surrogate, detach=self.detach_refractory, soft=self.soft)
+
+        if self.checkpoint:
+            return torch.utils.checkpoint.checkpoint(run, signals, use_reentrant=False)
+        return run(signals)
 
     @torch.no_grad()
     def predictor(self) -> Callable[[Tensor], Tensor]:

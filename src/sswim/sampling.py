@@ -31,14 +31,15 @@ from sswim.steps import (
 from sswim.traces import ASSEMBLIES, Trace
 from sswim.windows import Samples, Subset, TensorSamples, batches
 
-__all__ = ["sample"]
+__all__ = ["as_samples", "require_finite", "sample", "split_samples"]
 
 
 # Multiply-adds up to which one Gram matrix per output is quick enough: seconds on two cores.
 EXACT_WORK = 5e11
 
 
-def _as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
+def as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
+    """Return samples that fit the network, from arrays or a source of samples."""
     if Y is None and not hasattr(X, "inputs"):
         raise TypeError(f"Y must be given with X, unless X is a source of samples such as Windows, got X of {type(X)}.")
     samples = X if Y is None else TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
@@ -134,7 +135,7 @@ def sample(
     check_integer("initial_batch", initial_batch, 2)
     budget = parse_memory(memory)
     random = Randomness(random_state)
-    train, held_out = _split(_as_samples(X, Y, network), validation, network)
+    train, held_out = split_samples(as_samples(X, Y, network), validation, network)
     if isinstance(assembly, str) and assembly == "auto":
         work_exact = len(train) * network.horizon * network.hidden[-1] ** 2 * network.outputs
         assembly = "exact" if work_exact <= EXACT_WORK else "fast"
@@ -150,7 +151,7 @@ def sample(
             chosen = torch.randperm(len(train), generator=random("batch"))[:count]
             signals = train.inputs(chosen).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
             targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
-            _require_finite(signals, targets)
+            require_finite(signals, targets)
 
             steps = HiddenSteps(temporal, input_metrics, deeper_metrics, output_metrics, pairs, weights, normalizer)
 
@@ -218,7 +219,7 @@ def sample(
             gathered = _gather(network, traces, members, exact=assembly.tolerance == 0, budget=budget)
             for part in tracker.count(batches(len(train), size)):
                 x, y = train.inputs(part), train.targets(part).to(device)
-                _require_finite(x, y)
+                require_finite(x, y)
                 A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
                 for _, place in gathered:
                     place.update(A, y, work[-1])
@@ -237,7 +238,7 @@ def sample(
             needed = len(held_out) if any(len(sums.gram) for sums in on_held_out) else 0
             for part in tracker.count(batches(needed, size)):
                 x, y = held_out.inputs(part), held_out.targets(part).to(device)
-                _require_finite(x, y)
+                require_finite(x, y)
                 A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
                 for seen, outputs, sums, basis in zip(traces, members, on_held_out, bases, strict=True):
                     features = seen.features(A, work[-1])
@@ -264,12 +265,12 @@ def sample(
     )
 
 
-def _split(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[Samples, Samples]:
+def split_samples(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[Samples, Samples]:
     """Return training and validation samples."""
     if isinstance(validation, tuple):
-        held_out = _as_samples(validation[0], validation[1], network)
+        held_out = as_samples(validation[0], validation[1], network)
     elif not isinstance(validation, (int, float)):
-        held_out = _as_samples(validation, None, network)
+        held_out = as_samples(validation, None, network)
     else:
         total = len(samples)
         kept = total - max(1, int(total * check_fraction("validation", validation)))
@@ -335,7 +336,8 @@ def _gather(
     return found
 
 
-def _require_finite(x: Tensor, y: Tensor) -> None:
+def require_finite(x: Tensor, y: Tensor) -> None:
+    """Refuse inputs or targets that hold NaN or infinity."""
     for name, values in (("X", x), ("Y", y)):
         if not bool(torch.isfinite(values).all()):
             raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")

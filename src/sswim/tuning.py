@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
 from collections.abc import Sequence
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
+from sswim._checks import parse_seconds
 from sswim.metrics import ForecastErrors
 from sswim.windows import split_windows
 
 if TYPE_CHECKING:
     from sswim.estimators import Forecaster
 
-__all__ = ["TUNED", "parse_seconds", "tune"]
+__all__ = ["TUNED", "tune"]
 
 # Options that may be chosen, in the order in which they are tried. Each is judged with the best of those before it.
 TUNED: dict[str, tuple[Any, ...]] = {
@@ -33,16 +33,6 @@ MARGIN = 0.005
 CHANNELS, ROWS = 32, 20_000
 
 
-def parse_seconds(value: Any) -> float:
-    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)\s*", value) if isinstance(value, str) else None
-    if match is None or float(match[1]) == 0:
-        raise ValueError(f"tune must be a time such as '30s' or '5min', or None, got {value!r}.")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
-
-
 def tune(model: Forecaster, segments: Sequence[np.ndarray], covariates: Sequence[int]) -> dict[str, Any]:
     """Return the options that forecast the last part of the windows best, from fits to what lies before.
 
@@ -56,7 +46,7 @@ def tune(model: Forecaster, segments: Sequence[np.ndarray], covariates: Sequence
     segments : sequence of array of shape (rows, columns)
     covariates : sequence of int
     """
-    begin, budget = time.perf_counter(), parse_seconds(model.tune)
+    begin, budget = time.perf_counter(), parse_seconds("tune", model.tune)
     known, later, channels = _part(model, segments, covariates)
     scores: dict[tuple[Any, ...], float] = {}
 
