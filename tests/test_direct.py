@@ -184,11 +184,11 @@ def test_weights_are_a_ridge_on_the_features_of_all_rows(skip):
         early = Ridge(alpha=0.01 * 100 * CHANNELS).fit(sized(weight, slice(0, 100)), targets[:, :100].flatten(1).T)
         y = early.predict(sized(weight, slice(100, None))).T.reshape(HORIZON, -1, CHANNELS)
         errors[weight] = targets[:, 100:].numpy() - y
-    assert told.trace_weight == min(errors, key=lambda weight: (errors[weight] ** 2).sum())
-    np.testing.assert_allclose(told.errors.permute(1, 0, 2), errors[told.trace_weight], atol=1e-2)
-    model = Ridge(alpha=0.01 * rows).fit(sized(told.trace_weight), targets.flatten(1).T)
+    assert float(told.sizes[0]) == min(errors, key=lambda weight: (errors[weight] ** 2).sum())
+    np.testing.assert_allclose(told.errors.permute(1, 0, 2), errors[float(told.sizes[0])], atol=1e-2)
+    model = Ridge(alpha=0.01 * rows).fit(sized(float(told.sizes[0])), targets.flatten(1).T)
     coefficients = model.coef_.copy()
-    coefficients[:, : len(features) - net.lags] *= told.trace_weight
+    coefficients[:, : len(features) - net.lags] *= float(told.sizes[0])
     np.testing.assert_allclose(net.readout.weights.detach(), coefficients, atol=1e-4)
     np.testing.assert_allclose(net.readout.biases.detach(), model.intercept_, atol=1e-4)
 

@@ -95,6 +95,8 @@ def fit(
     covariate: Annotated[
         list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")
     ] = None,
+    train: Annotated[str, typer.Option(help="sample, gradient (from scratch) or sample+gradient.")] = "sample",
+    epochs: Annotated[int | None, typer.Option(help="At most so many, where gradients train.")] = None,
     tune: Annotated[str | None, typer.Option(help="Time to try other options in first, such as 30s.")] = None,
     kernel: Annotated[str, typer.Option(help="Kernel of the first hidden layer.")] = "morlet",
     weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
@@ -128,6 +130,8 @@ def fit(
             scaling=scaling,
             covariates=tuple(covariate or ()),
             tune=tune,
+            train=train,
+            gradient=None if epochs is None else {"epochs": epochs},
             kernel=kernel,
             weights=weights,
             assembly="exact" if exact else "auto",

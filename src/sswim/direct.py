@@ -21,7 +21,7 @@ from sswim.network import SpikingNetwork
 from sswim.readout import NormalEquations
 from sswim.stream import Stream
 
-__all__ = ["DirectFit", "Origins", "fit_direct"]
+__all__ = ["DirectFit", "Origins", "fit_direct", "held_out_errors"]
 
 # Rows that are simulated at once: filters and traces take time with its square. Sums per group are made of more.
 CHUNK, GATHERED = 32, 128
@@ -157,14 +157,14 @@ class DirectFit:
     Attributes
     ----------
     lambdas : Tensor of shape (horizon * outputs,)
-    trace_weight : float
-        By how much traces were multiplied before the regression, so that rows of the window bear more of the penalty.
+    sizes : Tensor of shape (features,)
+        What features were multiplied by before the regression: traces may bear more or less of the penalty than rows.
     errors : Tensor of shape (kept, horizon * outputs, batch)
         Errors on validation rows, of weights that had not seen these.
     """
 
     lambdas: Tensor
-    trace_weight: float
+    sizes: Tensor
     errors: Tensor
 
 
@@ -220,12 +220,7 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
             lively = _lively(origins.rows(kept)).to(device)
             _set_own(readout, own[0], penalties, lively)
 
-    with tracker.step("intervals"):
-        errors, every = [], max(1, -(-(total - kept) // KEPT))
-        for first, f, y in through(spans[1]):
-            picked = torch.arange(first, first + f.shape[1])
-            picked = ((picked - kept) % every == 0).nonzero()[:, 0].to(device)
-            errors.append((y[:, picked] - readout(f[:, picked])).permute(1, 0, 2).cpu())
+    errors = held_out_errors(origins, kept, tracker)
 
     with tracker.step("final weights"):
         train.merge(held_out)
@@ -236,7 +231,20 @@ def fit_direct(origins: Origins, kept: int, regularization: Any, tracker: Tracke
             final = GroupedEquations(groups, rank + common, rows, device)
             _update(final, readout, through((0, total)))
             _set_own(readout, final, penalties, lively)
-    return DirectFit(lambdas.cpu(), weight, torch.cat(errors))
+    return DirectFit(lambdas.cpu(), size.cpu(), errors)
+
+
+@torch.no_grad()
+def held_out_errors(origins: Origins, kept: int, tracker: Tracker) -> Tensor:
+    """Return the errors (kept, horizon * outputs, batch) on rows after the first `kept`, at most so many as intervals need."""
+    readout, count = origins.network.readout, len(origins) - kept
+    errors, every = [], max(1, -(-count // KEPT))
+    with tracker.step("intervals"):
+        for first, f, y in tracker.count(origins(kept), total=-(-count // origins.chunk)):
+            picked = torch.arange(first, first + f.shape[1])
+            picked = ((picked - kept) % every == 0).nonzero()[:, 0].to(f.device)
+            errors.append((y[:, picked] - readout(f[:, picked])).permute(1, 0, 2).cpu())
+    return torch.cat(errors)
 
 
 def _sizes(features: int, lags: int, weight: float) -> Tensor:

@@ -10,15 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim import training
 from sswim._checks import parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
-from sswim.direct import Origins, fit_direct
+from sswim.direct import DirectFit, Origins, fit_direct, held_out_errors
 from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
 from sswim.layers import DirectReadout
 from sswim.readout import REGULARIZATION
 from sswim.report import SamplingReport
 from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS
+from sswim.trajectory import EncodedWindows
 
 if TYPE_CHECKING:
     from sswim.estimators import Forecaster
@@ -64,6 +66,13 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
         model.blocks,
     )
     origins = _origins(model, rows)
+    if model.train == "gradient":
+        samples = EncodedWindows(network, origins.segments)
+        report = training.from_scratch(model, samples, kept * samples.batch)
+        with torch.enable_grad():
+            training.train(model, samples, kept * samples.batch, report)
+        _set_intervals(model, held_out_errors(origins, kept, Tracker()))
+        return report
     with Tracker(model.verbose) as tracker:
         with tracker.step("initial batch"):
             signals, targets, drawn = origins.initial(kept, model.initial_batch, random("batch"))
@@ -71,9 +80,7 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
         for layer in layers:
             layer.pairs = drawn[layer.pairs]
         told = fit_direct(origins, kept, regularization, tracker)
-        sizes = told.errors.abs().unflatten(1, (network.horizon, -1)).flatten(2)  # (n, H, C)
-        model.error_quantiles_ = _ranked_quantiles(np.sort(sizes.numpy(), axis=0), _calibrated(sizes.numpy(), LEVELS))
-    return SamplingReport(
+    report = SamplingReport(
         layers=layers,
         lags=torch.zeros(0),
         lambdas=told.lambdas,
@@ -84,6 +91,41 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
         batch_size=batch_size(network, budget),
         steps=tracker.records,
     )
+    if model.train == "sample+gradient":
+        told = _train_further(model, origins, kept, regularization, report, told)
+    _set_intervals(model, told.errors)
+    return report
+
+
+def _train_further(
+    model: Forecaster, origins: Origins, kept: int, regularization: Any, report: SamplingReport, sampled: DirectFit
+) -> DirectFit:
+    """Train the sampled network, then solve for its output once more; go back if that forecasts validation rows worse."""
+    network = model.network_
+    before = {name: v.clone() for name, v in network.state_dict().items()}
+    samples = EncodedWindows(network, origins.segments)
+    # Corrections are solved for anew afterwards. They would learn single windows by heart.
+    corrections = [p for name, p in network.readout.named_parameters() if name not in ("weights", "biases")]
+    for p in corrections:
+        p.requires_grad_(False)
+    penalty = sampled.lambdas[:, None] / sampled.sizes**2
+    with torch.enable_grad():
+        training.train(model, samples, kept * samples.batch, report, penalty=penalty)
+    for p in corrections:
+        p.requires_grad_(True)
+    with Tracker(model.verbose) as tracker:
+        trained = fit_direct(origins, kept, regularization, tracker)
+    report.steps += tracker.records
+    if trained.errors.square().mean() < sampled.errors.square().mean():
+        report.lambdas = trained.lambdas
+        return trained
+    network.load_state_dict(before)
+    return sampled
+
+
+def _set_intervals(model: Forecaster, errors: Tensor) -> None:
+    sizes = errors.abs().unflatten(1, (model.horizon, -1)).flatten(2).numpy()  # (n, H, C)
+    model.error_quantiles_ = _ranked_quantiles(np.sort(sizes, axis=0), _calibrated(sizes, LEVELS))
 
 
 def _ranked_quantiles(ranked: np.ndarray, levels: np.ndarray) -> np.ndarray:

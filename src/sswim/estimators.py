@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from sswim._scaling import standard_scales
 from sswim._series import Series, as_series, continue_index
 from sswim._tracking import Tracker
 from sswim.encoding import Encoder, find_floors
+from sswim.finetuning import finetune
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
@@ -33,11 +35,14 @@ ENGINES = {"trajectory": trajectory, "direct": direct_forecasts}
 CHOICES = {
     "channels": ("joint", "shared"),
     "readout": tuple(ENGINES),
+    "train": ("sample", "gradient", "sample+gradient"),
     "scaling": ("auto", "channel", "standard", "adaptive", "window", "none"),
 }
 PAPER = {"channels": "joint", "readout": "trajectory", "skip": False, "floor": False}
 # How many weighted means over all channels are taken of every feature.
 FACTORS = 5
+# Options of `finetune` that a user may set; the others are the estimator's.
+GRADIENT = set(inspect.signature(finetune).parameters) - {"network", "X", "Y", "validation"}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 Self = TypeVar("Self", bound="Forecaster")
 
@@ -104,6 +109,12 @@ class Forecaster(BaseEstimator):
     floor : bool
         Whether forecasts stay above a channel's least value in the training windows where that is reached again and again,
         as zero is by power, counts and rain.
+    train : {"sample", "gradient", "sample+gradient"}
+        How parameters are found: sampled, without gradients; trained by surrogate gradients from scratch; or sampled and
+        then trained. A direct output is solved for once more after the latter, and the sampled network is kept where
+        training brought nothing on the validation part.
+    gradient : dict, optional
+        Options of `sswim.finetune` for the latter two, such as ``{"epochs": 20, "time_limit": "5min"}``.
     tune : str or float, optional
         Time, such as ``"30s"``, to try other options in before the fit, on a part of the series; see `sswim.tuning`. What was
         chosen is in `tuned_`.
@@ -134,6 +145,8 @@ class Forecaster(BaseEstimator):
         Number of columns.
     columns_ : list or None
         Names of the columns, if a DataFrame was given.
+    training_ : TrainingReport
+        What gradient training did, if there was any; `training_.history` is a DataFrame.
     tuned_ : dict
         Options that were chosen instead of those given; empty without `tune`.
 
@@ -180,6 +193,8 @@ class Forecaster(BaseEstimator):
         scaling: str = "auto",
         clip: bool = True,
         floor: bool = True,
+        train: str = "sample",
+        gradient: dict[str, Any] | None = None,
         tune: str | float | None = None,
         missing: str = "error",
         dtype: str = "float32",
@@ -219,6 +234,8 @@ class Forecaster(BaseEstimator):
         self.scaling = scaling
         self.clip = clip
         self.floor = floor
+        self.train = train
+        self.gradient = gradient
         self.tune = tune
         self.missing = missing
         self.dtype = dtype
@@ -441,6 +458,13 @@ class Forecaster(BaseEstimator):
             raise ValueError(f"blocks must be 1 unless readout='direct', got {self.blocks!r}.")
         if self.tune is not None:
             parse_seconds("tune", self.tune)
+            if self.train != "sample":
+                raise ValueError("tune chooses among sampled networks: leave train='sample', or tune away.")
+        if self.gradient is not None and self.train == "sample":
+            raise ValueError("gradient: options of a training that train='sample' does without. Set train='sample+gradient'.")
+        unknown = sorted(set(self.gradient or {}) - GRADIENT)
+        if unknown:
+            raise ValueError(f"gradient: unknown options {unknown}. Valid ones: {sorted(GRADIENT)}.")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 
@@ -452,7 +476,7 @@ class Forecaster(BaseEstimator):
         most = int((parse_memory(self.memory) / (64 * channels)) ** 0.5)
         rank = min(self._option("corrections"), most // 2)
         common = min(self._option("common"), most - rank) if channels > 1 else 0
-        corrected = shared and self.readout == "direct" and rank + common > 0
+        corrected = shared and self.readout == "direct" and rank + common > 0 and self.train != "gradient"
         return SpikingNetwork(
             inputs=encoder.inputs,
             outputs=1 if shared else channels,

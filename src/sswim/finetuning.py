@@ -137,7 +137,7 @@ def finetune(
     penalty : float or Tensor
         :math:`\lambda |W_{out}|^2` is added to the loss. A tensor of one value per row of the output's weights, such as the
         ``lambdas`` of a `SamplingReport`, bears on each row by its own and is divided by the number of values per sample,
-        so that the loss is what sampling minimised.
+        so that the loss is what sampling minimised. It may also have one value per weight.
     patience : int
         Stop after so many epochs without an improvement by more than `min_improvement`.
     min_improvement : float
@@ -188,9 +188,9 @@ def finetune(
         check_positive("clip", clip)
     if not isinstance(penalty, Tensor):
         check_positive("penalty", penalty, zero=True)
-    elif penalty.shape != network.readout.weights.shape[:1]:
-        rows = len(network.readout.weights)
-        raise ValueError(f"penalty must be a number or hold one value per output ({rows}), got {tuple(penalty.shape)}.")
+    elif penalty.shape not in (network.readout.weights.shape[:1], network.readout.weights.shape):
+        shape, came = tuple(network.readout.weights.shape), tuple(penalty.shape)
+        raise ValueError(f"penalty must be a number or of the output weights' shape {shape} or {shape[:1]}, got {came}.")
     limit = math.inf if time_limit is None else parse_seconds("time_limit", time_limit)
     measure = LOSSES.get(loss) if isinstance(loss, str) else loss
     if measure is None or not callable(measure):
@@ -401,7 +401,7 @@ class _Training:
             return 0.0
         factor = self.penalty
         if isinstance(factor, Tensor):
-            factor = factor[:, None] / (self.network.horizon * self.network.outputs)
+            factor = factor.reshape(len(weights), -1) / (self.network.horizon * self.network.outputs)
         with torch.no_grad():
             if weights.grad is None:
                 weights.grad = torch.zeros_like(weights)

@@ -18,6 +18,7 @@ from torch import Tensor
 from sswim import kernels, readout, steps, traces
 from sswim._tracking import StepRecord
 from sswim._version import __version__
+from sswim.finetuning import EpochRecord, TrainingReport
 from sswim.report import LayerReport, SamplingReport
 
 __all__ = ["load", "save"]
@@ -45,6 +46,8 @@ def _encode(name: str, value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):
         return [_encode(name, v) for v in value]
+    if name == "gradient":
+        return {"options": {k: _encode(k, v) for k, v in value.items()}}
     if dataclasses.is_dataclass(value) and CLASSES.get(type(value).__name__) is type(value):
         fields = {f.name: _encode(name, getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"class": type(value).__name__, "fields": fields}
@@ -59,6 +62,8 @@ def _encode(name: str, value: Any) -> Any:
 def _decode(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_decode(name, v) for v in value)
+    if isinstance(value, dict) and "options" in value:
+        return {k: v for k, v in value["options"].items() if not isinstance(v, dict)}
     if isinstance(value, dict) and "class" in value:
         return CLASSES[value["class"]](**{k: _decode(name, v) for k, v in value["fields"].items()})
     return value
@@ -88,6 +93,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "channels": model.n_features_in_,
         "tuned": {k: _encode(k, v) for k, v in model.tuned_.items()},
         "columns": columns,
+        "training": dataclasses.asdict(model.training_) if hasattr(model, "training_") else None,
         "report": {
             "layers": [
                 {
@@ -169,6 +175,9 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
     model.network_ = model._build_network()
     state = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
     model.network_.load_state_dict(state)
+    if header.get("training"):
+        records = [EpochRecord(**r) for r in header["training"].pop("records")]
+        model.training_ = TrainingReport(records, **header["training"])
     told = header["report"]
     told.pop("cholesky", None)  # of files from before 0.2
     model.report_ = SamplingReport(

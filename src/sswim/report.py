@@ -116,7 +116,9 @@ class Summary:
                 f"{layer['rate']:.3f} / step",
                 str(layer["silent"]),
                 str(layer["saturated"]),
-                f"{layer['input_metric']}, {layer['output_metric']} (entropy {layer['entropy']:.2f})",
+                "chance"
+                if layer["entropy"] is None
+                else f"{layer['input_metric']}, {layer['output_metric']} (entropy {layer['entropy']:.2f})",
             )
         out = self.data["output"]
         layers.add_row("output", out["kernel"], f"{out['neurons']:,}", "-", "-", "-", "-")
@@ -178,7 +180,7 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Su
             "saturated": made.saturated,
             "input_metric": made.input_metric,
             "output_metric": made.output_metric,
-            "entropy": made.entropies[made.input_metric, made.output_metric],
+            "entropy": made.entropies.get((made.input_metric, made.output_metric)),
             "every_channel": made.every_channel,
         }
         for layer, made in zip(network.layers, report.layers, strict=True)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim import training
 from sswim._checks import parse_memory
 from sswim.encoding import Encoded
 from sswim.hidden import batch_size
@@ -95,6 +96,16 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
     encoder = model._encoder
     samples = EncodedWindows(model.network_, [encoder(r) for r in rows], model.stride)
     kept *= samples.batch
+    if model.train == "gradient":
+        report = training.from_scratch(model, samples, kept)
+    else:
+        report = _sample(model, samples, kept)
+    if model.train != "sample":
+        training.train(model, samples, kept, report, penalty=report.lambdas)
+    return report
+
+
+def _sample(model: Forecaster, samples: EncodedWindows, kept: int) -> SamplingReport:
     if model.network_.skip:
         _fit_skip(model.network_, samples, kept)
     return sample(
