@@ -3,7 +3,7 @@ import json
 import torch
 from typer.testing import CliRunner
 
-from sswim.bench import bench_assembly, bench_fit, synthetic_series
+from sswim.bench import bench_assembly, bench_fit, bench_training, synthetic_series
 from sswim.cli import app
 
 
@@ -17,6 +17,11 @@ def test_the_literal_reading_and_the_exact_fit_give_the_same_forecasts():
 def test_the_assembly_is_checked_before_it_is_timed():
     result = bench_assembly(neurons=60, steps=40, batch=20, repeats=1)
     assert result["result"]["gram_over_gemm"] > 0 and result["gemm_gflops"] > 0
+
+
+def test_a_training_step_reaches_all_parameters_before_it_is_timed():
+    result = bench_training(batch=8, inputs=5, steps=20, neurons=30, horizon=4, repeats=1)
+    assert result["seconds_per_step"]["sswim"] > 0 and result["result"]
 
 
 def test_the_synthetic_series_is_like_loads():

@@ -1,4 +1,4 @@
-"""One layer's forward pass in other libraries, for `sswim.bench`; importing what is not installed fails as usual."""
+"""One layer in other libraries, for `sswim.bench`: its forward pass and parameters. What is not installed fails as usual."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from torch import Tensor
 
 __all__ = ["PEERS"]
 
+# A function that returns the spikes (time, batch, neurons), and what it learns.
+Layer = tuple[Callable[[], Any], list[Any]]
 
-def _spikingjelly(x: Tensor, neurons: int) -> Callable[[], Any]:
+
+def _spikingjelly(x: Tensor, neurons: int) -> Layer:
     from spikingjelly.activation_based import functional, layer, neuron
 
     model = torch.nn.Sequential(layer.Linear(x.shape[2], neurons), neuron.LIFNode())
@@ -22,10 +25,10 @@ def _spikingjelly(x: Tensor, neurons: int) -> Callable[[], Any]:
         functional.reset_net(model)
         return model(signal)
 
-    return forward
+    return forward, list(model.parameters())
 
 
-def _snntorch(x: Tensor, neurons: int) -> Callable[[], Any]:
+def _snntorch(x: Tensor, neurons: int) -> Layer:
     import snntorch
 
     linear, leaky = torch.nn.Linear(x.shape[2], neurons), snntorch.Leaky(beta=0.9)
@@ -37,10 +40,10 @@ def _snntorch(x: Tensor, neurons: int) -> Callable[[], Any]:
             spikes.append(spike)
         return torch.stack(spikes)
 
-    return forward
+    return forward, [*linear.parameters(), *leaky.parameters()]
 
 
-def _norse(x: Tensor, neurons: int) -> Callable[[], Any]:
+def _norse(x: Tensor, neurons: int) -> Layer:
     from norse.torch import LIFCell
 
     linear, cell = torch.nn.Linear(x.shape[2], neurons), LIFCell()
@@ -52,10 +55,10 @@ def _norse(x: Tensor, neurons: int) -> Callable[[], Any]:
             spikes.append(spike)
         return torch.stack(spikes)
 
-    return forward
+    return forward, [*linear.parameters(), *cell.parameters()]
 
 
-def _lava(x: Tensor, neurons: int) -> Callable[[], Any]:
+def _lava(x: Tensor, neurons: int) -> Layer:
     import sys
     import types
 
@@ -66,7 +69,7 @@ def _lava(x: Tensor, neurons: int) -> Callable[[], Any]:
     settings = {"threshold": 1.0, "current_decay": 0.25, "voltage_decay": 0.03}
     block = slayer.block.cuba.Dense(settings, x.shape[2], neurons, delay=True)
     signal = x.permute(0, 2, 1).contiguous()  # (B, D, T)
-    return lambda: block(signal)
+    return lambda: block(signal).permute(2, 0, 1), list(block.parameters())
 
 
 PEERS = {"SpikingJelly LIF": _spikingjelly, "snnTorch Leaky": _snntorch, "Norse LIF": _norse, "lava-dl CUBA": _lava}

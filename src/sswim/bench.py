@@ -31,6 +31,7 @@ from sswim._peers import PEERS
 from sswim._random import Randomness
 from sswim._tracking import peak_memory
 from sswim._version import __version__
+from sswim.initialization import initialize
 from sswim.network import SpikingNetwork
 from sswim.readout import LambdaSearch, NormalEquations
 from sswim.sampling import sample
@@ -261,7 +262,7 @@ def bench_simulation(
     absent = []
     for name, make in PEERS.items():
         try:
-            runs[name] = make(x, neurons)
+            runs[name], _ = make(x, neurons)
         except ImportError as error:
             absent.append(f"{name} ({error})")
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -280,6 +281,75 @@ def bench_simulation(
         "windows_per_second": rates,
         "result": {f"sswim over {name}": rates["sswim"] / value for name, value in rates.items() if name != "sswim"}
         or {"no peer installed": "run `make peers`, then .venv-peers/bin/sswim bench simulation"},
+    }
+
+
+def bench_training(
+    batch: int = 64, inputs: int = 137, steps: int = 168, neurons: int = 750, horizon: int = 24, repeats: int = 3
+) -> dict[str, Any]:
+    """One training step over a batch: forward, backward and Adam.
+
+    Ours is the whole network with its output layer on the horizon, all parameters learnable: weights, biases, delays,
+    supports, spike costs and refractory supports. Others have one layer of their plain neurons (lava-dl's with delays) and a
+    linear readout of the spikes' means. They are measured where they are installed.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(batch, steps, inputs, generator=generator)
+    network = SpikingNetwork(inputs, inputs, window=steps, horizon=horizon, hidden=(neurons,))
+    initialize(network, x, random_state=0)
+    rate = float(network.simulate(x).spikes[0].mean())
+    if not 0.001 < rate < 0.5:
+        raise RuntimeError("the simulated layer is silent or saturated: nothing was timed.")
+    target = torch.rand(batch, horizon, inputs, generator=generator)
+
+    def stepper(forward: Callable[[], Tensor], y: Tensor, parameters: list[Any]) -> Callable[[], None]:
+        optimizer = torch.optim.Adam(parameters, lr=1e-5)
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            torch.nn.functional.mse_loss(forward(), y).backward()
+            optimizer.step()
+
+        return step
+
+    runs = {"sswim": stepper(lambda: network(x), target, list(network.parameters()))}
+    absent = []
+    for name, make in PEERS.items():
+        try:
+            layer, parameters = make(x, neurons)
+        except ImportError as error:
+            absent.append(f"{name} ({error})")
+            continue
+        readout = torch.nn.Linear(neurons, inputs)
+
+        def forward(layer: Callable[[], Any] = layer, readout: torch.nn.Linear = readout) -> Tensor:
+            return readout(layer().mean(dim=0))
+
+        runs[name] = stepper(forward, target[:, 0], [*parameters, *readout.parameters()])
+    for run_ in runs.values():
+        run_()
+    if not all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in network.parameters()):
+        raise RuntimeError("a parameter has no finite gradient: nothing was timed.")
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(3 * repeats):  # in turn, so that whatever else the machine does falls on all
+        for name, run_ in runs.items():
+            begin = time.perf_counter()
+            run_()
+            seconds[name].append(time.perf_counter() - begin)
+    median = {name: statistics.median(times) for name, times in seconds.items()}
+    return {
+        "shape": {
+            "batch": batch,
+            "inputs": inputs,
+            "steps": steps,
+            "neurons": neurons,
+            "horizon": horizon,
+            "firing_rate": rate,
+        },
+        "absent": absent,
+        "seconds_per_step": median,
+        "result": {f"{name} over sswim": value / median["sswim"] for name, value in median.items() if name != "sswim"}
+        or {"no peer installed": "run `make peers`, then .venv-peers/bin/sswim bench training"},
     }
 
 
@@ -365,6 +435,7 @@ CASES: dict[str, Callable[..., dict[str, Any]]] = {
     "fit": bench_fit,
     "assembly": bench_assembly,
     "simulation": bench_simulation,
+    "training": bench_training,
     "growth": bench_growth,
     "electricity": bench_electricity,
 }

@@ -457,12 +457,18 @@ class _Training:
         ]
         self.restore()
         self.report.stopped = "diverged"
-        where = f", first in {culprits[0]}" if culprits else ""
+        if not culprits:  # their sum is too large, though each is not
+            culprits = [max(self.trained, key=lambda name: self._gradient_size(name))]
         raise TrainingDiverged(
-            f"The loss or its gradient became NaN or infinite in epoch {epoch}{where}. The network holds the parameters of "
-            f"epoch {self.report.best_epoch}, the best so far. Try a smaller learning_rate or clip, or a wider surrogate.",
+            f"The loss or its gradient became NaN or infinite in epoch {epoch}, first in {culprits[0]}. The network holds the "
+            f"parameters of epoch {self.report.best_epoch}, the best so far. Try a smaller learning_rate, a wider surrogate, "
+            "or detach_refractory=True.",
             self.report,
         )
+
+    def _gradient_size(self, name: str) -> float:
+        gradient = self.trained[name].grad
+        return 0.0 if gradient is None else float(gradient.double().norm())
 
     def save(self, path: Path, asked: dict[str, Any]) -> None:
         """Write a checkpoint."""

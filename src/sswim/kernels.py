@@ -38,6 +38,8 @@ Kernel = Callable[[Tensor], Tensor]
 class Hat:
     r"""Piecewise linear bump, :math:`k(x) = \max(1 - |x|, 0)`.
 
+    At its kinks the derivative is taken as 0 at the top, and at both feet as that of the slope inside.
+
     Examples
     --------
     >>> Hat()(torch.tensor([-2.0, -0.5, 0.0, 0.25]))
