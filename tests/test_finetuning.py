@@ -130,8 +130,7 @@ def test_penalty_is_the_one_of_sampling():
     report = sample(
         net, x[:300], y[:300], validation=(x[300:], y[300:]), random_state=0, assembly="exact", regularization="fixed"
     )
-    # The final weights come from all samples.
-    torch.nn.functional.mse_loss(net(x), y).backward()
+    torch.nn.functional.mse_loss(net(x[:300]), y[:300]).backward()
     penalty = 2 * report.lambdas[:, None] * net.readout.weights.detach() / (HORIZON * 2)
     assert float((net.readout.weights.grad + penalty).abs().max()) < 1e-3 * float(net.readout.weights.grad.abs().max())
 
@@ -270,7 +269,7 @@ def test_frozen_parameters_stay():
     net = sampled()
     net.layers[0].delays.requires_grad_(False)
     before = parameters(net)
-    finetune(net, *data(), epochs=2, learning_rate=5e-3, validation=None)
+    finetune(net, *data(300), epochs=4, learning_rate=2e-3, penalty=0.0, validation=data(100, seed=1))
     after = parameters(net)
     assert torch.equal(before["layers.0.delays"], after["layers.0.delays"])
     assert not torch.equal(before["layers.0.supports"], after["layers.0.supports"])
@@ -313,8 +312,8 @@ def test_a_teachers_delays_and_supports_are_recovered():
         penalty=0.0,
         final_learning_rate=1e-4,
     )
-    assert float((student.readout.delays - readout.delays).abs().max()) < 0.1
-    assert float((student.readout.supports - readout.supports).abs().max()) < 0.1
+    assert float((student.readout.delays - readout.delays).detach().abs().max()) < 0.1
+    assert float((student.readout.supports - readout.supports).detach().abs().max()) < 0.1
 
 
 def test_a_hidden_teachers_delays_and_supports_are_recovered():
@@ -347,8 +346,8 @@ def test_a_hidden_teachers_delays_and_supports_are_recovered():
         penalty=0.0,
         final_learning_rate=1e-4,
     )
-    assert float((student.layers[0].delays - hidden.delays).abs().max()) < 0.1
-    assert float((student.layers[0].supports - hidden.supports).abs().max()) < 0.1
+    assert float((student.layers[0].delays - hidden.delays).detach().abs().max()) < 0.1
+    assert float((student.layers[0].supports - hidden.supports).detach().abs().max()) < 0.1
 
 
 @pytest.mark.parametrize("kernel", ["hat", "exponential", "morlet"])
@@ -364,8 +363,9 @@ def test_fluctuation_driven_weights_give_potentials_the_mean_and_spread_asked_fo
     k = taps[0].flip(0)  # the potential at the last of 40 steps
     v = weights @ torch.einsum("stb,t->sb", spikes, k) + bias[:, None]
     assert float(v.mean()) == pytest.approx(mean, abs=0.05)
-    # Over weights and inputs together, for weights of zero mean contribute by their square.
-    assert float(v.std()) == pytest.approx((1 - (mean - float(bias[0]))) / spread, rel=0.25)
+    # A neuron's fluctuation by its input. Spikes on a grid of steps are a little more regular than Poisson's.
+    given = mean - float(bias[0])  # by the weights
+    assert float(v.var(dim=1).mean().sqrt()) == pytest.approx((1 - given) / spread * (1 - rate) ** 0.5, rel=0.05)
 
 
 def test_fluctuation_driven_weights_beyond_their_range():

@@ -1,24 +1,30 @@
-"""The README's code runs as it stands and prints what it says."""
+"""The code of the README and the docs runs as it stands and prints what it says."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", README, flags=re.DOTALL)
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/gradients.md"]
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
 
 
+def blocks(page):
+    """Code with what it prints, or nothing."""
+    return re.findall(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", (ROOT / page).read_text(), flags=re.DOTALL)
+
+
 def test_there_is_code():
-    assert BLOCKS and any(printed for _, printed in BLOCKS)
+    assert all(blocks(page) for page in PAGES) and any(printed for _, printed in blocks("README.md"))
 
 
-def test_code_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", PAGES)
+def test_code_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for code, printed in BLOCKS:
-        exec(compile(code, "README.md", "exec"), names)
+    for code, printed in blocks(page):
+        exec(compile(code, page, "exec"), names)
         shown = capsys.readouterr().out
         if printed:
             assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split()
@@ -26,7 +32,8 @@ def test_code_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
             assert values == pytest.approx(expected, rel=0.02)
 
 
-def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
+@pytest.mark.parametrize("page", sorted(p.relative_to(ROOT).as_posix() for p in [ROOT / "README.md", *ROOT.glob("docs/*.md")]))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
         if not target.startswith("http"):
-            assert (Path(__file__).parents[1] / target).exists(), target
+            assert ((ROOT / page).parent / target).exists(), target

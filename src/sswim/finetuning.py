@@ -315,7 +315,7 @@ def _data(
     if Y is None and is_loader(X):
         if isinstance(validation, float):
             raise ValueError("validation: a loader can not be split. Pass validation samples, a loader of them, or None.")
-        first = next(iter(X), None)
+        first = _first(X)
         if first is None:
             raise ValueError("X: the loader is empty: it must hold at least one batch (x, y).")
         x, y = first
@@ -324,7 +324,7 @@ def _data(
         if validation is None:
             return train, None
         if is_loader(validation) and not isinstance(validation, tuple):
-            if next(iter(validation), None) is None:
+            if _first(validation) is None:
                 raise ValueError("validation: the loader is empty: it must hold at least one batch (x, y).")
             return train, _LoaderBatches(validation, parts, random)
         inputs, targets = validation if isinstance(validation, tuple) else (validation, None)
@@ -334,6 +334,12 @@ def _data(
         return _SampleBatches(samples, size, parts, random), None
     samples, held_out = split_samples(samples, validation, network)
     return _SampleBatches(samples, size, parts, random), _SampleBatches(held_out, size, parts, random)
+
+
+def _first(loader: Iterable[Any]) -> Any:
+    """Return a loader's first batch, or None, and leave the user's random numbers alone."""
+    with torch.random.fork_rng(devices=[]):
+        return next(iter(loader), None)
 
 
 class _Training:
