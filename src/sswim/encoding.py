@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -115,6 +116,26 @@ class Encoder:
     def forecast(self, values: Tensor) -> np.ndarray:
         """Bring forecasts (..., channels) to the data's own units, and none below its floor."""
         return np.maximum(self.decode(values), self.floor[self.channels])
+
+
+def find_columns(covariates: Sequence[Any], names: Sequence[Any] | None, columns: int) -> list[int]:
+    """Return the numbers of columns that are given by name or number.
+
+    Examples
+    --------
+    >>> find_columns(["noon"], ["wind", "noon"], 2)
+    [1]
+    """
+    found = []
+    for c in covariates:
+        number = list(names).index(c) if names is not None and c in names else c
+        if not isinstance(number, (int, np.integer)) or not 0 <= number < columns:
+            known = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
+            raise ValueError(f"covariates: {c!r} is not a column of the series; {known}.")
+        found.append(int(number))
+    if len(set(found)) < len(found) or len(found) == columns:
+        raise ValueError(f"covariates: must name different columns, and leave one to forecast, got {covariates!r}.")
+    return sorted(found)
 
 
 def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:

@@ -13,14 +13,13 @@ import pandas as pd
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from sswim import direct_forecasts, trajectory
 from sswim._checks import check_fraction, check_integer, parse_memory, parse_seconds
-from sswim._scaling import standard_scales
+from sswim._scaling import scales
 from sswim._series import Series, as_series, continue_index
 from sswim._tracking import Tracker
-from sswim.encoding import Encoder, find_floors
+from sswim.encoding import Encoder, find_columns, find_floors
 from sswim.finetuning import finetune
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
@@ -279,7 +278,7 @@ class Forecaster(BaseEstimator):
     def _fit(self, series: Series) -> None:
         self.n_features_in_ = series.channels
         self.columns_ = series.columns
-        covariates = self._covariates()
+        covariates = find_columns(self.covariates, self.columns_, self.n_features_in_)
         self.tuned_ = {} if self.tune is None else self._tune(series, covariates)
         rows = [torch.from_numpy(segment) for segment in series.segments]
         windows = Windows(rows, self.window, self.horizon, self.stride)
@@ -303,7 +302,7 @@ class Forecaster(BaseEstimator):
                 "nothing can be learnt about how they move.",
                 stacklevel=3,
             )
-        self.offset_, self.span_ = self._scales(seen)
+        self.offset_, self.span_ = scales(self._scaling, seen, self.low_, self.high_)
         self.floor_ = find_floors(seen) if self.floor else np.full(series.channels, -np.inf)
         if series.columns is not None and all(isinstance(c, str) for c in series.columns):
             self.feature_names_in_ = np.asarray(series.columns, dtype=object)
@@ -505,7 +504,7 @@ class Forecaster(BaseEstimator):
             offset=self.offset_,
             span=self.span_,
             floor=self.floor_,
-            covariates=self._covariates(),
+            covariates=find_columns(self.covariates, self.columns_, self.n_features_in_),
             scaling=self._scaling,
             shared=self.channels == "shared",
             window=self.window,
@@ -519,19 +518,6 @@ class Forecaster(BaseEstimator):
         if scaling != "auto":
             return str(scaling)
         return "adaptive" if self.readout == "direct" else "channel"
-
-    def _covariates(self) -> list[int]:
-        """Return the numbers of the columns that are seen but not forecast."""
-        names, found = self.columns_, []
-        for c in self.covariates:
-            number = names.index(c) if names is not None and c in names else c
-            if not isinstance(number, (int, np.integer)) or not 0 <= number < self.n_features_in_:
-                known = f"the columns are {names!r}" if names is not None else f"there are {self.n_features_in_} columns"
-                raise ValueError(f"covariates: {c!r} is not a column of the series; {known}.")
-            found.append(int(number))
-        if len(set(found)) < len(found) or len(found) == self.n_features_in_:
-            raise ValueError(f"covariates: must name different columns, and leave one to forecast, got {self.covariates!r}.")
-        return sorted(found)
 
     def _series(self, X: Any, breaks: Any = None) -> Series:
         """Check a series against what was fitted."""
@@ -547,16 +533,6 @@ class Forecaster(BaseEstimator):
                 f"X: columns must be the same, in the same order, as in fit, but {first[0]!r} came where {first[1]!r} was."
             )
         return series
-
-    def _scales(self, seen: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return each column's offset and span from training rows (rows, columns)."""
-        if self._scaling in ("standard", "adaptive", "window"):
-            mean, span = standard_scales(seen)
-            return mean.numpy(), span.numpy()
-        if self._scaling == "channel":
-            width = self.high_ - self.low_
-            return self.low_.copy(), np.where(width > 0, width, 1.0)
-        return np.zeros_like(self.low_), np.ones_like(self.low_)
 
     def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast for every window of a series, batch by batch."""

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sswim import kernels, readout, steps, traces
+from sswim._scaling import scales
 from sswim._tracking import StepRecord
 from sswim._version import __version__
 from sswim.finetuning import EpochRecord, TrainingReport
@@ -169,7 +170,7 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
     if len(model.low_) != model.n_features_in_:
         raise KeyError(f"{len(model.low_)} ranges of {model.n_features_in_} columns")
     if "offset" not in tensors:  # of files from before 0.2
-        model.offset_, model.span_ = model._scales(torch.zeros(0, model.n_features_in_))
+        model.offset_, model.span_ = scales("channel", torch.zeros(0, model.n_features_in_), model.low_, model.high_)
     if "floor" not in tensors:
         model.floor_ = np.full(model.n_features_in_, -np.inf)
     model.network_ = model._build_network()
