@@ -1,10 +1,11 @@
 """Spiking neural networks trained without gradients, in one pass over the data."""
 
 from sswim._version import __version__
+from sswim.classifier import Classifier
 from sswim.estimators import Forecaster
 from sswim.finetuning import finetune
 from sswim.initialization import initialize
 from sswim.network import SpikingNetwork
 from sswim.sampling import sample
 
-__all__ = ["Forecaster", "SpikingNetwork", "__version__", "finetune", "initialize", "sample"]
+__all__ = ["Classifier", "Forecaster", "SpikingNetwork", "__version__", "finetune", "initialize", "sample"]

@@ -303,10 +303,7 @@ class SpikingNetwork(nn.Module):
             signals = self._through(layer, signals)
             spikes.append(signals)
         if self.direct:
-            constants = self.readout.constants.to(signals)
-            age = torch.arange(self.window - 1, -1, -1, dtype=signals.dtype, device=signals.device)
-            decay = torch.exp(-age / constants[:, None])  # (K, T)
-            traces = torch.einsum("kt,ntb->nkb", decay, torch.cat(spikes)).flatten(0, 1)
+            traces = torch.matmul(self._decay(signals), torch.cat(spikes)).flatten(0, 1)  # (N K, B)
             y = self._read_traces(traces[:, None], given, past, groups)
         else:
             if self.readout.spiking:
@@ -326,6 +323,30 @@ class SpikingNetwork(nn.Module):
         if self.checkpoint:
             return torch.utils.checkpoint.checkpoint(run, signals, use_reentrant=False)
         return run(signals)
+
+    @torch.no_grad()
+    def features(self) -> Callable[[Tensor], Tensor]:
+        """Return a function that maps batches (batch, window, inputs) to what a direct output reads, (traces, batch).
+
+        It keeps the parameters' values of now, and what many batches share is computed once.
+        """
+        filters, work = self.hidden_filters(), [Workspace() for _ in self.layers]
+        decay = self._decay(filters[0])
+
+        @torch.no_grad()
+        def read(x: Tensor) -> Tensor:
+            signals, traces = self._signals(x), []
+            for layer, matrices, place in zip(self.layers, filters, work, strict=True):
+                signals = layer.fire(layer.potentials(signals, matrices, place))
+                traces.append(torch.matmul(decay, signals).flatten(0, 1))  # (N K, B)
+            return torch.cat(traces)
+
+        return read
+
+    def _decay(self, like: Tensor) -> Tensor:
+        """Return what of a spike at each step of the window is left in each trace at its end: (constants, window)."""
+        age = torch.arange(self.window - 1, -1, -1, dtype=like.dtype, device=like.device)
+        return torch.exp(-age / self.readout.constants.to(like)[:, None])
 
     @torch.no_grad()
     def predictor(self) -> Callable[[Tensor], Tensor]:

@@ -45,7 +45,7 @@ class NormalEquations:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
         self.horizon = horizon
-        self.samples = 0
+        self.samples = 0.0
         self._epsilon = torch.finfo(torch.float64).eps  # of the coarsest products
         self.gram = zeros(features, features)
         self.cross = zeros(features, outputs)
@@ -64,7 +64,7 @@ class NormalEquations:
         """Mean of the targets over rows, of shape (outputs,)."""
         return self._target_mean / self.horizon**0.5
 
-    def update(self, features: Tensor, targets: Tensor, outside: Tensor | float = 0.0) -> None:
+    def update(self, features: Tensor, targets: Tensor, outside: Tensor | float = 0.0, weights: Tensor | None = None) -> None:
         """Add a batch.
 
         Parameters
@@ -74,16 +74,26 @@ class NormalEquations:
         targets : Tensor of shape (outputs, rank, batch), float64
         outside : Tensor of shape (outputs,)
             Energy of the targets outside of the basis.
+        weights : Tensor of shape (batch,), optional
+            How many times each sample counts, once unless told.
         """
         n, rank, batch = features.shape
         if batch == 0:
             return
         self._epsilon = max(self._epsilon, torch.finfo(features.dtype).eps)
         level = features[:, 0]  # (N, B), a view
-        mean, target_mean = level.double().mean(dim=1), targets[:, 0].mean(dim=1)
+        if weights is None:
+            mean, target_mean, total = level.double().mean(dim=1), targets[:, 0].mean(dim=1), float(batch)
+        else:
+            weights = weights.double()
+            total = float(weights.sum())
+            mean, target_mean = level.double() @ weights / total, targets[:, 0] @ weights / total
         level -= mean[:, None].to(level.dtype)
         y = targets.clone()
         y[:, 0] -= target_mean[:, None]
+        if weights is not None:
+            features *= weights.sqrt().to(features.dtype)
+            y *= weights.sqrt()
         rows = features.reshape(n, rank * batch)
         y = y.reshape(-1, rank * batch)
         self._add(
@@ -92,7 +102,7 @@ class NormalEquations:
             y.square().sum(dim=1) + outside,
             mean,
             target_mean,
-            batch,
+            total,
         )
 
     def merge(self, other: NormalEquations) -> None:
@@ -103,7 +113,7 @@ class NormalEquations:
             self._epsilon = max(self._epsilon, other._epsilon)
             self._add(other.gram, other.cross, other.energy, other._mean, other._target_mean, other.samples)
 
-    def _add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: int) -> None:
+    def _add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: float) -> None:
         """Add sums that are centred at means of their own."""
         self._eigen = None
         total = self.samples + samples
@@ -126,7 +136,7 @@ class NormalEquations:
         energy: Tensor,
         feature_mean: Tensor,
         target_mean: Tensor,
-        samples: int,
+        samples: float,
         epsilon: float,
     ) -> None:
         """Take over sums that were made elsewhere, centred at the means given; `epsilon` is the products' precision."""

@@ -1,0 +1,559 @@
+"""Classification in the manner of scikit-learn, by a spiking network that is sampled, not trained by gradients."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from torch import Tensor
+
+from sswim._checks import check_fraction, check_integer, check_positive, parse_memory, resolve
+from sswim._random import Randomness
+from sswim._tracking import Tracker
+from sswim.encoders import ENCODERS, Rate
+from sswim.finetuning import finetune
+from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
+from sswim.initialization import initialize
+from sswim.kernels import Kernel
+from sswim.network import SpikingNetwork
+from sswim.readout import REGULARIZATION, NormalEquations
+from sswim.report import LayerReport, SamplingReport, Summary, summarize
+from sswim.sampling import sample
+from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS, TemporalGrid
+from sswim.windows import Index, Subset
+
+__all__ = ["Classifier", "LabelledSamples"]
+
+READOUTS = ("direct", "voltage", "spikes")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Samples that are encoded with one generator: what is drawn for a sample does not depend on the batch it comes in.
+BLOCK = 100
+# The encoder of images unless told: few steps, which is quick and loses nothing.
+FAST = Rate(steps=15, rate=1.0)
+Self = TypeVar("Self", bound="Classifier")
+
+
+class LabelledSamples:
+    """Inputs with a class each, encoded as they are asked for.
+
+    Parameters
+    ----------
+    X : Tensor of shape (samples, channels), intensities, or (samples, steps, channels)
+    labels : Tensor of shape (samples,)
+    classes, horizon : int
+    voltage : float
+        Target of the right class, and minus that of the others (the paper's surrogate voltage).
+    encoder : Encoder, optional
+        For intensities.
+    seed : int
+        Of what the encoder draws.
+    scale : tuple of float, optional
+        Intensities that are brought to 0 and 1; beyond, they are cut off.
+    """
+
+    def __init__(
+        self,
+        X: Tensor,
+        labels: Tensor,
+        classes: int,
+        horizon: int,
+        voltage: float,
+        encoder: Any = None,
+        seed: int = 0,
+        scale: tuple[float, float] | None = None,
+    ) -> None:
+        self.X, self.labels, self.classes, self.horizon, self.voltage = X, labels, classes, horizon, voltage
+        self.encoder, self._seed, self._scale = encoder, seed, scale
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def inputs(self, index: Index) -> Tensor:
+        """Return the inputs (batch, window, channels) of the samples numbered `index`."""
+        if self.encoder is None:
+            return self.X[index].float()
+        numbers = torch.arange(len(self.X))[index]
+        found: Tensor | None = None
+        # Whole blocks are encoded, so that a sample's spikes are the same whoever asks for it.
+        for block in (numbers // BLOCK).unique().tolist():
+            here = numbers // BLOCK == block
+            first = block * BLOCK
+            state = np.random.SeedSequence(self._seed, spawn_key=(block,)).generate_state(1)
+            generator = torch.Generator().manual_seed(int(state[0]))
+            values = self.X[first : first + BLOCK].float()
+            if self._scale is not None:
+                values = ((values - self._scale[0]) / (self._scale[1] - self._scale[0])).clamp(0, 1)
+            spikes = self.encoder.encode(values, generator)[numbers[here] - first]
+            if found is None:
+                found = spikes.new_empty(len(numbers), *spikes.shape[1:])
+            found[here] = spikes
+        return torch.zeros(0, self.encoder.steps, self.X.shape[1]) if found is None else found
+
+    def targets(self, index: Index) -> Tensor:
+        """Return the surrogate voltages (batch, horizon, classes)."""
+        hot = torch.nn.functional.one_hot(self.labels[index], self.classes).float()
+        return (self.voltage * (2 * hot - 1))[:, None].expand(-1, self.horizon, -1)
+
+
+class Classifier(ClassifierMixin, BaseEstimator):
+    """Classify images, or signals and spikes in time, with a spiking network that is sampled.
+
+    Parameters
+    ----------
+    hidden : sequence of int
+        One width per hidden layer.
+    encoder : str, Encoder or None
+        How intensities become spikes: ``"rate"``, ``"poisson"`` (as in the paper), ``"latency"``, or an object from
+        `sswim.encoders` with other settings; inputs may have any shape then. None for inputs (samples, steps, channels) that
+        have a time of their own. ``"auto"`` is None for inputs of three dimensions, and ``"rate"`` with few steps for others.
+    readout : {"direct", "voltage", "spikes"}
+        ``"direct"`` reads how often each neuron of every layer fired. With the others the output layer's voltages follow the
+        paper's surrogate of plus or minus ``1 + delta``, and the class is that of the largest integral, or of the most spikes.
+    traces : sequence of float
+        With a direct readout, time constants in steps of the traces that are read; infinity counts spikes.
+    horizon, delta, delays, supports, assembly
+        Of the output layer of the paper's two readouts: steps that its voltages are fitted on, the paper's Delta, and steps of
+        `sswim.sample`.
+    normalize : bool
+        With ``readout="spikes"``, whether the output's voltages are scaled and shifted such that the numbers of spikes tell the
+        classes apart; the paper leaves them as they are.
+    kernel, deeper_kernel, temporal, input_metric, deeper_metric, pairs, weights, normalizer, regularization
+        Steps of the algorithm, by name or as objects; see `sswim.sample`. ``temporal="auto"`` fits the number of steps.
+    class_weight : dict, "balanced" or None
+        How much samples of each class count in the output weights of a direct readout.
+    train : {"sample", "gradient", "sample+gradient"}
+        Whether parameters are sampled, trained by surrogate gradients from scratch, or both; the loss is the cross entropy.
+    gradient : dict, optional
+        Options of `sswim.finetune` for the latter two, such as ``{"epochs": 5}``.
+    initial_batch : int
+        Number of samples that the hidden layers are sampled from.
+    validation : float
+        Part of the samples that the regularisation is chosen on.
+    dtype, device, memory, random_state, verbose
+        As in `Forecaster`.
+
+    Attributes
+    ----------
+    classes_ : array of shape (classes,)
+    network_ : SpikingNetwork
+    report_ : SamplingReport
+    low_, high_ : float
+        Range of intensities in the training samples, which is brought to [0, 1].
+    temperature_ : float
+        What decision values are divided by for probabilities, fitted on the validation part.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = Classifier(hidden=(200,), random_state=0, verbose=0).fit(X[:1200], y[:1200])
+    >>> bool(model.score(X[1200:], y[1200:]) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (1000,),
+        *,
+        encoder: Any = "auto",
+        readout: str = "direct",
+        traces: Sequence[float] = (float("inf"),),
+        horizon: int = 15,
+        delta: float = 1.0,
+        delays: Any = "zero",
+        supports: Any = "search",
+        assembly: Any = "auto",
+        normalize: bool = True,
+        kernel: str | Kernel = "hat",
+        deeper_kernel: str | Kernel = "hat",
+        temporal: Any = "auto",
+        input_metric: Any = "l2",
+        deeper_metric: Any = "l2",
+        pairs: Any = "gradient",
+        weights: Any = "dot",
+        normalizer: Any = "mean-std",
+        regularization: Any = "search",
+        class_weight: Any = None,
+        train: str = "sample",
+        gradient: dict[str, Any] | None = None,
+        initial_batch: int = 900,
+        validation: float = 1 / 6,
+        dtype: str = "float32",
+        device: str = "cpu",
+        memory: str | int = "1GB",
+        random_state: Any = None,
+        verbose: int = 1,
+    ) -> None:
+        self.hidden = hidden
+        self.encoder = encoder
+        self.readout = readout
+        self.traces = traces
+        self.horizon = horizon
+        self.delta = delta
+        self.delays = delays
+        self.supports = supports
+        self.assembly = assembly
+        self.normalize = normalize
+        self.kernel = kernel
+        self.deeper_kernel = deeper_kernel
+        self.temporal = temporal
+        self.input_metric = input_metric
+        self.deeper_metric = deeper_metric
+        self.pairs = pairs
+        self.weights = weights
+        self.normalizer = normalizer
+        self.regularization = regularization
+        self.class_weight = class_weight
+        self.train = train
+        self.gradient = gradient
+        self.initial_batch = initial_batch
+        self.validation = validation
+        self.dtype = dtype
+        self.device = device
+        self.memory = memory
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def paper(cls: type[Self], hidden: Sequence[int] = (1000,), *, readout: str = "voltage", **options: Any) -> Self:
+        """Return a classifier as in the paper: Poisson spikes over 100 steps, and an output layer of surrogate voltages."""
+        defaults = {"encoder": "poisson", "temporal": TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0)}
+        return cls(hidden, readout=readout, **{**defaults, "normalize": False, **options})
+
+    def fit(self: Self, X: Any, y: Any) -> Self:
+        """Fit the network to samples and their classes.
+
+        Parameters
+        ----------
+        X : array of shape (samples, channels) or images, or (samples, steps, channels)
+        y : array of shape (samples,)
+            Labels of any type.
+        """
+        before = {name: self.__dict__.pop(name) for name in list(vars(self)) if name.endswith("_")}
+        try:
+            self._fit(X, y)
+        except BaseException:
+            for name in [name for name in vars(self) if name.endswith("_")]:
+                delattr(self, name)
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any) -> None:
+        self._check_params()
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        values = self._values(X, fitting=True)
+        if len(values) < 4:
+            raise ValueError(f"X must hold at least 4 samples, got {len(values)} (n_samples = {len(values)}).")
+        if len(values) != len(y):
+            raise ValueError(f"X and y must hold equally many samples, got {len(values)} and {len(y)}.")
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least two classes, got one class: {self.classes_[0]!r}.")
+        seed = int(np.random.SeedSequence(Randomness(self.random_state)._seed).generate_state(1)[0])
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+        kept = len(y) - max(1, int(len(y) * self.validation))
+        if len(np.unique(labels[order[:kept]])) < 2:
+            raise ValueError("y: the training part holds one class only. Pass more samples of the others.")
+        self.network_ = self._build_network(values)
+        samples = self._samples(values[order], torch.from_numpy(labels)[order], seed)
+        numbers = torch.arange(len(y))
+        train, held_out = Subset(samples, numbers[:kept]), Subset(samples, numbers[kept:])
+        if self.train == "gradient":
+            self.report_ = self._start(train)
+        elif self.readout == "direct":
+            self.report_ = self._fit_direct(samples, train, held_out)
+        else:
+            self.report_ = self._fit_voltages(train, held_out)
+        if self.train != "sample":
+            self._train(train, held_out)
+        if self.readout == "spikes" and self.normalize:
+            self._normalize(held_out)
+        self.temperature_ = self._fit_temperature(held_out)
+
+    def _check_params(self) -> None:
+        if self.readout not in READOUTS:
+            raise ValueError(f"readout must be one of {', '.join(map(repr, READOUTS))}, got {self.readout!r}.")
+        if self.train not in ("sample", "gradient", "sample+gradient"):
+            raise ValueError(f"train must be one of 'sample', 'gradient', 'sample+gradient', got {self.train!r}.")
+        if self.gradient is not None and self.train == "sample":
+            raise ValueError("gradient: options of a training that train='sample' does without. Set train='sample+gradient'.")
+        if self.class_weight is not None and self.readout != "direct":
+            raise ValueError("class_weight needs readout='direct'.")
+        check_integer("horizon", self.horizon, 1), check_integer("initial_batch", self.initial_batch, 2)
+        check_positive("delta", self.delta), check_fraction("validation", self.validation)
+        parse_memory(self.memory)
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
+
+    def _values(self, X: Any, *, fitting: bool = False) -> Tensor:
+        """Check inputs, and bring intensities to [0, 1] and two dimensions."""
+        array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
+        if fitting:
+            self.n_features_in_ = array.shape[1] if array.ndim == 2 else int(np.prod(array.shape[1:]))
+            self.shape_ = array.shape[1:]
+            chosen = self.encoder
+            if isinstance(chosen, str) and chosen == "auto":
+                chosen = None if array.ndim == 3 else FAST
+            self.encoder_ = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
+            if self.encoder_ is None and array.ndim != 3:
+                raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
+        elif array.shape[1:] != self.shape_:
+            if array.ndim == 2 and len(self.shape_) == 1:
+                raise ValueError(
+                    f"X has {array.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                    "as input: pass samples of the same shape as to fit."
+                )
+            raise ValueError(f"X: samples must have the shape {self.shape_} as in fit, got {array.shape[1:]}.")
+        values = torch.from_numpy(np.ascontiguousarray(array))
+        if self.encoder_ is None:
+            return values
+        if fitting:
+            self.low_, self.high_ = float(values.min()), float(values.max())
+            if self.low_ == self.high_:
+                raise ValueError(f"X: all intensities are the same, {self.low_}: there is nothing to tell classes apart by.")
+        elif float(values.min()) < self.low_ or float(values.max()) > self.high_:
+            warnings.warn(
+                f"X: intensities from {float(values.min()):g} to {float(values.max()):g} leave the range of the training "
+                f"samples, {self.low_:g} to {self.high_:g}, and are brought back to it. Scale them as these were.",
+                stacklevel=3,
+            )
+        return values.flatten(1)
+
+    def _samples(self, values: Tensor, labels: Tensor, seed: int) -> LabelledSamples:
+        """Return samples as the network takes them."""
+        scale = None if self.encoder_ is None else (self.low_, self.high_)
+        voltage, horizon = 1 + self.delta, self.network_.horizon
+        return LabelledSamples(values, labels, len(self.classes_), horizon, voltage, self.encoder_, seed, scale)
+
+    def _build_network(self, values: Tensor) -> SpikingNetwork:
+        steps = values.shape[1] if self.encoder_ is None else self.encoder_.steps
+        direct = self.readout == "direct"
+        return SpikingNetwork(
+            inputs=values.shape[-1],
+            outputs=len(self.classes_),
+            window=steps,
+            horizon=1 if direct else self.horizon,
+            hidden=self.hidden,
+            kernel=self.kernel,
+            deeper_kernel=self.deeper_kernel,
+            output="direct" if direct else "trajectory",
+            traces=self.traces if direct else None,
+            spiking_output=self.readout == "spikes",
+            dtype=DTYPES[self.dtype],
+        ).to(self.device)
+
+    def _temporal(self) -> Any:
+        if self.temporal != "auto":
+            return self.temporal
+        steps = self.network_.window
+        return TemporalGrid(max_delay=0.3 * steps, min_support=3.0, max_support=max(0.6 * steps, 4.0))
+
+    def _fit_direct(self, samples: LabelledSamples, train: Subset, held_out: Subset) -> SamplingReport:
+        """Sample the hidden layers, and solve for the weights that read their traces."""
+        network, budget, random = self.network_, parse_memory(self.memory), Randomness(self.random_state)
+        readout = network.readout
+        count = readout.weights.shape[1]
+        if 24 * count**2 > budget:
+            raise ValueError(
+                f"memory: the sums of {count:,} features take {24 * count**2 / 1e9:.1f} GB, got memory={self.memory!r}. Use "
+                "fewer neurons or traces, or allow more."
+            )
+        regularization = resolve("regularization", self.regularization, REGULARIZATION, "basis")
+        steps = HiddenSteps(
+            resolve("temporal", self._temporal(), TEMPORAL, "assign"),
+            resolve_metrics("input_metric", self.input_metric, METRICS),
+            resolve_metrics("deeper_metric", self.deeper_metric, EMBEDDINGS),
+            {"class": METRICS["class"]},
+            resolve("pairs", self.pairs, PAIRS, "draw"),
+            resolve("weights", self.weights, WEIGHTS, "directions"),
+            resolve("normalizer", self.normalizer, NORMALIZERS, "scale"),
+        )
+        weight = torch.ones(len(self.classes_), dtype=torch.float64)
+        if self.class_weight is not None:
+            names = self.classes_[samples.labels.numpy()]
+            weight = torch.from_numpy(compute_class_weight(self.class_weight, classes=self.classes_, y=names))
+        with Tracker(self.verbose) as tracker, torch.no_grad():
+            with tracker.step("initial batch"):
+                chosen = torch.randperm(len(train), generator=random("batch"))[: self.initial_batch]
+                signals = train.inputs(chosen).to(readout.weights).permute(2, 1, 0).contiguous()
+                targets = train.targets(chosen).to(readout.weights)
+            _, layers = sample_hidden(network, signals, targets, steps, budget, random, tracker)
+            del signals
+            for layer in layers:
+                layer.pairs = chosen[layer.pairs]
+            sums = [NormalEquations(count, len(self.classes_), device=readout.weights.device) for _ in range(2)]
+            with tracker.step("output weights"):
+                read = network.features()
+                for equations, part in zip(sums, (train, held_out), strict=True):
+                    for index in tracker.count(list(self._batches(len(part)))):
+                        f, y = read(part.inputs(index)), part.targets(index)[:, 0]
+                        weights = None if self.class_weight is None else weight[y.argmax(dim=1)].to(f.device)
+                        equations.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
+            with tracker.step("regularisation"):
+                _, _, lambdas = regularization.solve(*sums)
+                sums[0].merge(sums[1])
+                w, b = sums[0].solve(lambdas)
+                readout.weights.copy_(w.T), readout.biases.copy_(b)
+        return SamplingReport(
+            layers=layers,
+            lags=torch.zeros(0),
+            lambdas=lambdas.cpu(),
+            traces=len(readout.constants),
+            assembly=None,
+            samples=len(train),
+            validation_samples=len(held_out),
+            batch_size=self._size,
+            steps=tracker.records,
+        )
+
+    @property
+    def _size(self) -> int:
+        """How many samples are simulated at once: whole blocks of the encoder."""
+        return max(BLOCK, batch_size(self.network_, parse_memory(self.memory)) // BLOCK * BLOCK)
+
+    def _batches(self, count: int) -> Iterator[slice]:
+        return (slice(first, min(first + self._size, count)) for first in range(0, count, self._size))
+
+    def _fit_voltages(self, train: Subset, held_out: Subset) -> SamplingReport:
+        """Fit the network as in the paper, its output voltages to the surrogate."""
+        return sample(
+            self.network_,
+            train,
+            validation=held_out,
+            temporal=self._temporal(),
+            input_metric=self.input_metric,
+            deeper_metric=self.deeper_metric,
+            output_metric="class",
+            pairs=self.pairs,
+            weights=self.weights,
+            normalizer=self.normalizer,
+            delays=self.delays,
+            supports=self.supports,
+            regularization=self.regularization,
+            assembly=self.assembly,
+            initial_batch=self.initial_batch,
+            memory=self.memory,
+            random_state=self.random_state,
+            verbose=self.verbose,
+        )
+
+    def _start(self, train: Subset) -> SamplingReport:
+        """Begin from scratch."""
+        few = torch.arange(min(len(train), self.initial_batch))
+        initialize(self.network_, train.inputs(few), random_state=self.random_state)
+        none = torch.zeros(0, 2, dtype=torch.long)
+        layers = [LayerReport("", "", {}, none, torch.zeros(n), True) for n in self.network_.hidden]
+        rows = len(self.network_.readout.weights)
+        return SamplingReport(layers, torch.zeros(0), torch.zeros(rows), 1, None, len(train), 0, self._size)
+
+    def _train(self, train: Subset, held_out: Subset) -> None:
+        """Train by gradients, on the output's mean voltages."""
+        options: dict[str, Any] = {
+            "random_state": self.random_state or 0,
+            "memory": self.memory,
+            "verbose": self.verbose,
+            "penalty": 0.0,
+        }
+        if self.train == "gradient":
+            options["learning_rate"] = 5e-4
+        spiking, self.network_.readout.spiking = self.network_.readout.spiking, False
+
+        def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+            return torch.nn.functional.cross_entropy(output.mean(dim=1), target.mean(dim=1).argmax(dim=1))
+
+        options = {**options, "loss": cross_entropy, **(self.gradient or {})}
+        self.training_ = finetune(self.network_, train, validation=held_out, **options)
+        self.network_.readout.spiking = spiking
+        spikes = self.network_.simulate(train.inputs(torch.arange(min(len(train), 200)))).spikes
+        for layer, a in zip(self.report_.layers, spikes, strict=True):
+            layer.rates = a.double().mean(dim=(0, 1)).cpu()
+
+    @torch.no_grad()
+    def _voltages(self, samples: Any, count: int) -> Tensor:
+        """Return the output layer's potentials (classes, steps, samples) before it fires, of the first samples."""
+        network = self.network_
+        spiking, network.readout.spiking = network.readout.spiking, False
+        found = [
+            network.simulate(samples.inputs(part)).output.permute(2, 1, 0) for part in self._batches(min(count, len(samples)))
+        ]
+        network.readout.spiking = spiking
+        return torch.cat(found, dim=2)
+
+    @torch.no_grad()
+    def _normalize(self, held_out: Subset) -> None:
+        """Scale and shift the output's voltages such that spikes tell the classes apart best, on the validation part.
+
+        Voltages of plus or minus ``1 + delta`` make a neuron fire as often as it can, or never: numbers of spikes say little.
+        """
+        readout, count = self.network_.readout, min(len(held_out), 1000)
+        v = self._voltages(held_out, count)
+        label = held_out.targets(torch.arange(count))[:, 0].argmax(dim=1).to(v.device)
+        best, chosen = -1.0, (1.0, 0.0)
+        for alpha in torch.logspace(-1.5, 0.5, 17).tolist():
+            for beta in torch.linspace(-1.0, 1.5, 11).tolist():
+                counts = readout.fire(alpha * v + beta).sum(dim=1)  # (C, B)
+                right = float((counts.argmax(dim=0) == label).double().mean())
+                if right > best:
+                    best, chosen = right, (alpha, beta)
+        alpha, beta = chosen
+        readout.weights *= alpha
+        readout.biases.mul_(alpha).add_(beta)
+
+    def _decision(self, samples: LabelledSamples | Subset) -> Tensor:
+        """Return the decision values (samples, classes)."""
+        network = self.network_
+        parts = []
+        with torch.no_grad():
+            if network.direct:
+                # In float64, so that a sample's values do not depend on the batch it comes in.
+                read, readout = network.features(), copy.deepcopy(network.readout).double()
+                parts = [readout(read(samples.inputs(part)).double()[:, None])[:, 0].T for part in self._batches(len(samples))]
+            else:
+                parts = [network.simulate(samples.inputs(part)).output.sum(dim=1) for part in self._batches(len(samples))]
+        return torch.cat(parts).double().cpu()
+
+    def _fit_temperature(self, held_out: Subset) -> float:
+        """Return the temperature of least cross entropy on the validation part."""
+        few = Subset(held_out, torch.arange(min(len(held_out), 5000)))
+        values = self._decision(few)
+        label = few.targets(slice(None))[:, 0].argmax(dim=1)
+        grid = torch.logspace(-3, 3, 61, dtype=torch.float64) * values.std().clamp_min(1e-12)
+        losses = torch.stack([torch.nn.functional.cross_entropy(values / t, label) for t in grid])
+        return float(grid[losses.argmin()])
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return how much speaks for each class: (samples, classes), or (samples,) for the second of two classes."""
+        check_is_fitted(self)
+        values = self._values(X)
+        unknown = torch.zeros(len(values), dtype=torch.long)
+        decision = self._decision(self._samples(values, unknown, 0)).numpy()
+        return decision[:, 1] - decision[:, 0] if len(self.classes_) == 2 else decision
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, (samples, classes), calibrated on the validation part."""
+        values = torch.from_numpy(self.decision_function(X))
+        if len(self.classes_) == 2:
+            values = torch.stack([torch.zeros_like(values), values], dim=1)
+        return torch.softmax(values / self.temperature_, dim=1).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each sample."""
+        values = self.decision_function(X)
+        return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)]
+
+    def summary(self) -> Summary:
+        """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
+        check_is_fitted(self)
+        return summarize(self.network_, self.report_, title=f"Classifier, {len(self.classes_)} classes")

@@ -1,0 +1,116 @@
+r"""Encoders: from intensities, such as pixels, to spikes in time.
+
+An encoder maps intensities in [0, 1] of shape (samples, channels) to spike counts (samples, steps, channels). Any object with
+such a method `encode` serves as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from sswim._checks import check_integer, check_positive
+
+__all__ = ["ENCODERS", "Encoder", "Latency", "Poisson", "Rate"]
+
+
+class Encoder(Protocol):
+    """What turns intensities into spikes, on so many steps."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        ...
+
+    def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
+        """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Timed:
+    steps: int = 100
+
+    def __post_init__(self) -> None:
+        check_integer(f"{type(self).__name__}: steps", self.steps, 1)
+
+
+@dataclass(frozen=True)
+class Poisson(_Timed):
+    r"""As in the paper: :math:`\text{Poisson}(\alpha \cdot O \cdot p)` spikes, spread uniformly over the `O` steps.
+
+    On a grid of steps that is the same as an independent :math:`\text{Poisson}(\alpha p)` number of spikes in each step.
+
+    Parameters
+    ----------
+    steps : int
+        The paper's `O`.
+    rate : float
+        Its :math:`\alpha`, spikes per step of the brightest pixel.
+
+    Examples
+    --------
+    >>> spikes = Poisson(steps=1000).encode(torch.tensor([[0.0, 1.0]]), torch.Generator().manual_seed(0))
+    >>> spikes.shape, float(spikes[0, :, 0].sum()), 150 < float(spikes[0, :, 1].sum()) < 250
+    (torch.Size([1, 1000, 2]), 0.0, True)
+    """
+
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("Poisson: rate", self.rate)
+
+    def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
+        """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
+        return torch.poisson((self.rate * intensity)[:, None].expand(-1, self.steps, -1).contiguous(), generator=generator)
+
+
+@dataclass(frozen=True)
+class Rate(_Timed):
+    r"""Spikes at equal distances, :math:`\alpha p` per step, each channel with a phase of its own.
+
+    Examples
+    --------
+    >>> Rate(steps=8, rate=0.5).encode(torch.tensor([[1.0]]), torch.Generator()).flatten()
+    tensor([0., 1., 0., 1., 0., 1., 0., 1.])
+    """
+
+    rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("Rate: rate", self.rate)
+
+    def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
+        """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
+        t = torch.arange(self.steps + 1, dtype=torch.float64)
+        # Multiples of the golden ratio: neighbouring channels do not fire together.
+        phase = torch.arange(intensity.shape[1], dtype=torch.float64) * 0.6180339887498949 % 1
+        passed = torch.floor(self.rate * intensity.double()[:, None] * t[:, None] + phase)
+        return passed.diff(dim=1).to(intensity.dtype)
+
+
+@dataclass(frozen=True)
+class Latency(_Timed):
+    """One spike per channel, the brighter the earlier; none where there is nothing.
+
+    Examples
+    --------
+    >>> Latency(steps=5).encode(torch.tensor([[1.0, 0.5, 0.0]]), torch.Generator())[0].T
+    tensor([[1., 0., 0., 0., 0.],
+            [0., 0., 1., 0., 0.],
+            [0., 0., 0., 0., 0.]])
+    """
+
+    def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
+        """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
+        time = ((1 - intensity) * (self.steps - 1)).round().long()
+        spikes = intensity.new_zeros(len(intensity), self.steps, intensity.shape[1])
+        return spikes.scatter_(1, time[:, None], (intensity > 0).to(intensity.dtype)[:, None])
+
+
+ENCODERS: dict[str, Encoder] = {"poisson": Poisson(), "rate": Rate(), "latency": Latency()}
