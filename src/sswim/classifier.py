@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -38,6 +40,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 BLOCK = 100
 # The encoder of images unless told: few steps, which is quick and loses nothing.
 FAST = Rate(steps=15, rate=1.0)
+# Spike costs of an output layer that are tried.
+COSTS = (-0.1, -0.25, -0.5, -1.0, -1.5)
 Self = TypeVar("Self", bound="Classifier")
 
 
@@ -123,8 +127,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Of the output layer of the paper's two readouts: steps that its voltages are fitted on, the paper's Delta, and steps of
         `sswim.sample`.
     normalize : bool
-        With ``readout="spikes"``, whether the output's voltages are scaled and shifted such that the numbers of spikes tell the
-        classes apart; the paper leaves them as they are.
+        With ``readout="spikes"``, whether the output's voltages are scaled and shifted, and its spike costs set, such that the
+        numbers of spikes tell the classes apart; the paper leaves them as they are.
     kernel, deeper_kernel, temporal, input_metric, deeper_metric, pairs, weights, normalizer, regularization
         Steps of the algorithm, by name or as objects; see `sswim.sample`. ``temporal="auto"`` fits the number of steps.
     class_weight : dict, "balanced" or None
@@ -145,8 +149,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     classes_ : array of shape (classes,)
     network_ : SpikingNetwork
     report_ : SamplingReport
-    low_, high_ : float
-        Range of intensities in the training samples, which is brought to [0, 1].
+    range_ : tuple of float
+        Least and largest intensity of the training samples, which are brought to 0 and 1.
     temperature_ : float
         What decision values are divided by for probabilities, fitted on the validation part.
 
@@ -266,7 +270,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         kept = len(y) - max(1, int(len(y) * self.validation))
         if len(np.unique(labels[order[:kept]])) < 2:
             raise ValueError("y: the training part holds one class only. Pass more samples of the others.")
-        self.network_ = self._build_network(values)
+        self.network_ = self._build_network(*((self.encoder_.steps, values.shape[1]) if self.encoder_ else values.shape[1:]))
         samples = self._samples(values[order], torch.from_numpy(labels)[order], seed)
         numbers = torch.arange(len(y))
         train, held_out = Subset(samples, numbers[:kept]), Subset(samples, numbers[kept:])
@@ -316,32 +320,32 @@ class Classifier(ClassifierMixin, BaseEstimator):
                     "as input: pass samples of the same shape as to fit."
                 )
             raise ValueError(f"X: samples must have the shape {self.shape_} as in fit, got {array.shape[1:]}.")
-        values = torch.from_numpy(np.ascontiguousarray(array))
+        values = torch.from_numpy(np.array(array, order="C", copy=None if array.flags.writeable else True))
         if self.encoder_ is None:
             return values
+        low, high = float(values.min()), float(values.max())
         if fitting:
-            self.low_, self.high_ = float(values.min()), float(values.max())
-            if self.low_ == self.high_:
-                raise ValueError(f"X: all intensities are the same, {self.low_}: there is nothing to tell classes apart by.")
-        elif float(values.min()) < self.low_ or float(values.max()) > self.high_:
+            self.range_ = (low, high)
+            if low == high:
+                raise ValueError(f"X: all intensities are the same, {low:g}: there is nothing to tell classes apart by.")
+        elif low < self.range_[0] or high > self.range_[1]:
             warnings.warn(
-                f"X: intensities from {float(values.min()):g} to {float(values.max()):g} leave the range of the training "
-                f"samples, {self.low_:g} to {self.high_:g}, and are brought back to it. Scale them as these were.",
+                f"X: intensities from {low:g} to {high:g} leave the range of the training samples, {self.range_[0]:g} to "
+                f"{self.range_[1]:g}, and are brought back to it. Scale them as these were.",
                 stacklevel=3,
             )
         return values.flatten(1)
 
     def _samples(self, values: Tensor, labels: Tensor, seed: int) -> LabelledSamples:
         """Return samples as the network takes them."""
-        scale = None if self.encoder_ is None else (self.low_, self.high_)
+        scale = None if self.encoder_ is None else self.range_
         voltage, horizon = 1 + self.delta, self.network_.horizon
         return LabelledSamples(values, labels, len(self.classes_), horizon, voltage, self.encoder_, seed, scale)
 
-    def _build_network(self, values: Tensor) -> SpikingNetwork:
-        steps = values.shape[1] if self.encoder_ is None else self.encoder_.steps
+    def _build_network(self, steps: int, channels: int) -> SpikingNetwork:
         direct = self.readout == "direct"
         return SpikingNetwork(
-            inputs=values.shape[-1],
+            inputs=channels,
             outputs=len(self.classes_),
             window=steps,
             horizon=1 if direct else self.horizon,
@@ -493,21 +497,24 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     @torch.no_grad()
     def _normalize(self, held_out: Subset) -> None:
-        """Scale and shift the output's voltages such that spikes tell the classes apart best, on the validation part.
+        """Scale and shift the output's voltages, and set its spike costs, such that spikes tell the classes apart best.
 
         Voltages of plus or minus ``1 + delta`` make a neuron fire as often as it can, or never: numbers of spikes say little.
+        Judged on the validation part.
         """
         readout, count = self.network_.readout, min(len(held_out), 1000)
         v = self._voltages(held_out, count)
         label = held_out.targets(torch.arange(count))[:, 0].argmax(dim=1).to(v.device)
-        best, chosen = -1.0, (1.0, 0.0)
-        for alpha in torch.logspace(-1.5, 0.5, 17).tolist():
-            for beta in torch.linspace(-1.0, 1.5, 11).tolist():
-                counts = readout.fire(alpha * v + beta).sum(dim=1)  # (C, B)
-                right = float((counts.argmax(dim=0) == label).double().mean())
-                if right > best:
-                    best, chosen = right, (alpha, beta)
-        alpha, beta = chosen
+        grid = itertools.product(COSTS, torch.logspace(-1, 0.5, 10).tolist(), torch.linspace(-0.5, 1.25, 8).tolist())
+        best, chosen = -1.0, (-1.0, 1.0, 0.0)
+        for cost, alpha, beta in grid:
+            readout.costs.fill_(cost)
+            counts = readout.fire(alpha * v + beta).sum(dim=1)  # (C, B)
+            right = float((counts.argmax(dim=0) == label).double().mean())
+            if right > best:
+                best, chosen = right, (cost, alpha, beta)
+        cost, alpha, beta = chosen
+        readout.costs.fill_(cost)
         readout.weights *= alpha
         readout.biases.mul_(alpha).add_(beta)
 
@@ -557,3 +564,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
         return summarize(self.network_, self.report_, title=f"Classifier, {len(self.classes_)} classes")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""
+        from sswim.io import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote. Nothing in the file is executed."""
+        from sswim.io import load
+
+        return load(path, cls)

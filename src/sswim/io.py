@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sswim import kernels, readout, steps, traces
+from sswim import encoders, kernels, readout, steps, traces
 from sswim._scaling import scales
 from sswim._tracking import StepRecord
 from sswim._version import __version__
@@ -30,7 +30,7 @@ Model = TypeVar("Model")
 # The only classes that a file can name.
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for module in (kernels, readout, steps, traces)
+    for module in (encoders, kernels, readout, steps, traces)
     for cls in vars(module).values()
     if isinstance(cls, type) and dataclasses.is_dataclass(cls)
 }
@@ -81,19 +81,13 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     tensors |= {"report.lags": report.lags, "report.lambdas": report.lambdas}
     for i, layer in enumerate(report.layers):
         tensors |= {f"report.{i}.pairs": layer.pairs, f"report.{i}.rates": layer.rates}
-    columns = model.columns_
-    if columns is not None:
-        columns = [_encode("columns", c) for c in columns]
-        if any(isinstance(c, (list, dict)) for c in columns):
-            raise TypeError(f"save: column names must be text or numbers, got {model.columns_!r}. Rename them first.")
     header = {
         "format_version": FORMAT_VERSION,
         "sswim_version": __version__,
         "kind": type(model).__name__,
         "params": {k: _encode(k, v) for k, v in model.get_params(deep=False).items()},
         "channels": model.n_features_in_,
-        "tuned": {k: _encode(k, v) for k, v in model.tuned_.items()},
-        "columns": columns,
+        **(_of_classifier(model) if hasattr(model, "classes_") else _of_forecaster(model)),
         "training": dataclasses.asdict(model.training_) if hasattr(model, "training_") else None,
         "report": {
             "layers": [
@@ -116,6 +110,33 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _of_forecaster(model: Any) -> dict[str, Any]:
+    """Return what a fitted `Forecaster` holds besides arrays."""
+    columns = model.columns_
+    if columns is not None:
+        columns = [_encode("columns", c) for c in columns]
+        if any(isinstance(c, (list, dict)) for c in columns):
+            raise TypeError(f"save: column names must be text or numbers, got {model.columns_!r}. Rename them first.")
+    return {"tuned": {k: _encode(k, v) for k, v in model.tuned_.items()}, "columns": columns}
+
+
+def _of_classifier(model: Any) -> dict[str, Any]:
+    """Return what a fitted `Classifier` holds besides its network."""
+    classes = [_encode("classes", c) for c in model.classes_.tolist()]
+    if any(isinstance(c, (list, dict)) for c in classes):
+        raise TypeError(f"save: labels must be text or numbers, got {model.classes_!r}. Rename them first.")
+    encoder = _encode("encoder", model.encoder_)
+    if isinstance(encoder, dict) and "unsaved" in encoder:
+        raise TypeError(f"save: encoder is an object of your own ({model.encoder_!r}), and a model file holds no code.")
+    return {
+        "classes": {"values": classes, "dtype": model.classes_.dtype.str},
+        "shape": list(model.shape_),
+        "encoder": encoder,
+        "range": list(model.range_) if model.encoder_ is not None else None,
+        "temperature": model.temperature_,
+    }
 
 
 def load(path: str | os.PathLike[str], cls: type[Model]) -> Model:
@@ -160,20 +181,10 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
     model: Any = cls(**{k: _decode(k, v) for k, v in {**before, **params}.items()})
     model.device = "cpu"
     model.n_features_in_ = header["channels"]
-    model.columns_ = header["columns"]
-    model.tuned_ = {k: _decode(k, v) for k, v in header.get("tuned", {}).items()}
-    if model.columns_ is not None and all(isinstance(c, str) for c in model.columns_):
-        model.feature_names_in_ = np.asarray(model.columns_, dtype=object)
-    for name in ARRAYS:
-        if name in ("low", "high") or name in tensors:
-            setattr(model, f"{name}_", tensors[name].numpy())
-    if len(model.low_) != model.n_features_in_:
-        raise KeyError(f"{len(model.low_)} ranges of {model.n_features_in_} columns")
-    if "offset" not in tensors:  # of files from before 0.2
-        model.offset_, model.span_ = scales("channel", torch.zeros(0, model.n_features_in_), model.low_, model.high_)
-    if "floor" not in tensors:
-        model.floor_ = np.full(model.n_features_in_, -np.inf)
-    model.network_ = model._build_network()
+    if "classes" in header:
+        _restore_classifier(model, header)
+    else:
+        _restore_forecaster(model, header, tensors)
     state = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
     model.network_.load_state_dict(state)
     if header.get("training"):
@@ -200,3 +211,35 @@ def _rebuild(cls: type[Model], header: dict[str, Any], tensors: dict[str, Tensor
         **told,
     )
     return model
+
+
+def _restore_classifier(model: Any, header: dict[str, Any]) -> None:
+    model.classes_ = np.asarray(header["classes"]["values"], dtype=np.dtype(header["classes"]["dtype"]))
+    model.shape_ = tuple(header["shape"])
+    model.encoder_ = _decode("encoder", header["encoder"])
+    if header["range"] is not None:
+        model.range_ = tuple(header["range"])
+    model.temperature_ = header["temperature"]
+    model.network_ = model._build_network(*_input_shape(model))
+
+
+def _input_shape(model: Any) -> tuple[int, int]:
+    """Return steps and channels of what enters a classifier's network."""
+    return (model.encoder_.steps, model.n_features_in_) if model.encoder_ is not None else model.shape_
+
+
+def _restore_forecaster(model: Any, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    model.columns_ = header["columns"]
+    model.tuned_ = {k: _decode(k, v) for k, v in header.get("tuned", {}).items()}
+    if model.columns_ is not None and all(isinstance(c, str) for c in model.columns_):
+        model.feature_names_in_ = np.asarray(model.columns_, dtype=object)
+    for name in ARRAYS:
+        if name in ("low", "high") or name in tensors:
+            setattr(model, f"{name}_", tensors[name].numpy())
+    if len(model.low_) != model.n_features_in_:
+        raise KeyError(f"{len(model.low_)} ranges of {model.n_features_in_} columns")
+    if "offset" not in tensors:  # of files from before 0.2
+        model.offset_, model.span_ = scales("channel", torch.zeros(0, model.n_features_in_), model.low_, model.high_)
+    if "floor" not in tensors:
+        model.floor_ = np.full(model.n_features_in_, -np.inf)
+    model.network_ = model._build_network()

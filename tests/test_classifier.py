@@ -1,0 +1,285 @@
+"""Classification: encoders, readouts, labels, files of images."""
+
+import gzip
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from sswim import Classifier
+from sswim.classifier import BLOCK, LabelledSamples
+from sswim.datasets import load_images, read_idx
+from sswim.encoders import Latency, Poisson, Rate
+from sswim.readout import FixedLambda, NormalEquations
+
+NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:1200], NAMES[y[:1200]], X[1200:], NAMES[y[1200:]]
+
+
+def classifier(**options):
+    return Classifier(**{"hidden": (150,), "random_state": 0, "verbose": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    return classifier().fit(*digits[:2])
+
+
+def test_poisson_spikes_have_the_papers_distribution(generator):
+    p = torch.tensor([[0.0, 0.1, 0.5, 1.0]]).expand(4000, -1)
+    counts = Poisson(steps=50, rate=0.2).encode(p, generator).sum(dim=1)  # (samples, channels)
+    expected = 0.2 * 50 * p[0]
+    torch.testing.assert_close(counts.mean(dim=0), expected, rtol=0.05, atol=1e-6)
+    torch.testing.assert_close(counts.var(dim=0), expected, rtol=0.1, atol=1e-6)
+    when = Poisson(steps=50, rate=0.2).encode(p, generator)[:, :, 3].mean(dim=0)
+    assert float((when - 0.2).abs().max()) < 0.05, "spread uniformly"
+
+
+def test_rate_and_latency_by_hand():
+    p = torch.tensor([[0.0, 0.25, 1.0]])
+    spikes = Rate(steps=40, rate=0.5).encode(p, torch.Generator())[0]
+    assert spikes[:, 0].sum() == 0 and spikes[:, 2].sum() == 20
+    assert abs(float(spikes[:, 1].sum()) - 5) <= 1
+    gaps = spikes[:, 1].nonzero().flatten().diff()
+    assert set(gaps.tolist()) == {8}
+    late = Latency(steps=11).encode(p, torch.Generator())[0]
+    assert late.sum(dim=0).tolist() == [0, 1, 1] and late[:, 2].argmax() == 0 and late[:, 1].argmax() == 8
+    for bad in (lambda: Rate(steps=0), lambda: Poisson(rate=0.0), lambda: Rate(rate=-1.0)):
+        with pytest.raises(ValueError, match="must be a"):
+            bad()
+
+
+def test_a_samples_spikes_do_not_depend_on_who_asks():
+    X = torch.rand(3 * BLOCK + 7, 5, generator=torch.Generator().manual_seed(0))
+    samples = LabelledSamples(X, torch.zeros(len(X), dtype=torch.long), 2, 1, 2.0, Poisson(steps=20), seed=3)
+    whole = samples.inputs(slice(None))
+    index = torch.tensor([250, 3, 306, 120, 3])
+    assert torch.equal(samples.inputs(index), whole[index]) and torch.equal(samples.inputs(slice(90, 110)), whole[90:110])
+    assert not torch.equal(whole[:7], whole[BLOCK : BLOCK + 7])
+    assert samples.inputs(slice(0, 0)).shape == (0, 20, 5)
+    assert samples.targets(slice(0, 2)).tolist() == [[[2, -2]], [[2, -2]]]
+
+
+def test_weighted_sums_are_those_of_repeated_rows(generator):
+    f = torch.randn(4, 1, 30, generator=generator, dtype=torch.float64) + 1
+    y = torch.randn(2, 1, 30, generator=generator, dtype=torch.float64)
+    times = torch.randint(0, 4, (30,), generator=generator)
+    weighted, repeated = NormalEquations(4, 2), NormalEquations(4, 2)
+    for part in (slice(0, 10), slice(10, 30)):
+        weighted.update(f[:, :, part].clone(), y[:, :, part], weights=times[part])
+    repeated.update(f.repeat_interleave(times, dim=2), y.repeat_interleave(times, dim=2))
+    for a, b in zip(weighted.solve(0.1), repeated.solve(0.1), strict=True):
+        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(weighted.energy, repeated.energy)
+
+
+def test_a_direct_readout_is_a_ridge_on_spike_counts(digits):
+    X, y, _, _ = digits
+    model = classifier(hidden=(30, 20), regularization=FixedLambda(0.02)).fit(X[:300], y[:300])
+    encoded = LabelledSamples(torch.from_numpy(X[:300]), torch.zeros(300).long(), 10, 1, 2.0, model.encoder_, 0, model.range_)
+    # The encoder draws nothing, so that counts are the same in any order.
+    spikes = model.network_.simulate(encoded.inputs(slice(None))).spikes
+    counts = torch.cat([a.sum(dim=1) for a in spikes], dim=1).double()
+    targets = np.where(y[:300, None] == model.classes_, 2.0, -2.0)
+    ridge = Ridge(alpha=0.02 * 250).fit(counts.numpy(), targets)
+    ours = model.decision_function(X[:300])
+    literal = Ridge(alpha=0.02 * 300).fit(counts.numpy(), targets).predict(counts.numpy())
+    np.testing.assert_allclose(ours, literal, atol=1e-3)
+    assert np.abs(ridge.predict(counts.numpy()) - ours).max() > 1e-3, "validation samples take part in the final weights"
+
+
+def test_digits(fitted, digits):
+    _, _, X, y = digits
+    assert fitted.score(X, y) > 0.9
+    assert set(fitted.predict(X)) <= set(NAMES) and list(fitted.classes_) == sorted(NAMES)
+    p = fitted.predict_proba(X)
+    assert p.shape == (len(X), 10)
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert (fitted.classes_[p.argmax(axis=1)] == fitted.predict(X)).all()
+    truth = p[np.arange(len(y)), np.searchsorted(fitted.classes_, y)]
+    assert -np.log(truth).mean() < 0.5, "calibrated"
+    assert abs(p.max(axis=1).mean() - fitted.score(X, y)) < 0.05
+    assert "Classifier, 10 classes" in str(fitted.summary())
+
+
+@pytest.mark.parametrize(
+    "options", [{"readout": "voltage"}, {"readout": "spikes"}, {"hidden": (60, 60)}, {"traces": (4.0, 20.0)}]
+)
+def test_other_readouts_and_depth(options, digits, tmp_path):
+    X, y, Xt, yt = digits
+    model = classifier(**options).fit(X, y)
+    assert model.score(Xt, yt) > 0.85
+    model.save(tmp_path / "m.sswim")
+    loaded = Classifier.load(tmp_path / "m.sswim")
+    np.testing.assert_array_equal(loaded.decision_function(Xt), model.decision_function(Xt))
+    np.testing.assert_array_equal(loaded.predict_proba(Xt[:9]), model.predict_proba(Xt[:9]))
+    assert loaded.predict(Xt[:5]).dtype == y.dtype
+
+
+def test_spike_readout_needs_its_normalisation(digits):
+    X, y, Xt, yt = digits
+    voltage, plain, ours = (
+        classifier(**options).fit(X, y).score(Xt, yt)
+        for options in ({"readout": "voltage"}, {"readout": "spikes", "normalize": False}, {"readout": "spikes"})
+    )
+    assert ours > voltage - 0.03 and plain < ours - 0.03
+
+
+def test_a_spike_readout_counts_spikes(digits):
+    X, y, Xt, _ = digits
+    model = classifier(hidden=(40,), readout="spikes").fit(X[:300], y[:300])
+    counts = model.decision_function(Xt[:20])
+    assert (counts == counts.round()).all() and counts.max() > 1
+
+
+def test_the_papers_settings():
+    model = Classifier.paper((256,))
+    assert model.encoder == "poisson" and model.readout == "voltage" and model.horizon == 15 and model.delta == 1.0
+    assert not model.normalize and model.temporal.max_delay == 30 and model.initial_batch == 900
+
+
+def test_signals_in_time_and_two_classes():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 240)
+    t = np.arange(30)
+    x = np.stack([np.sin(t / (2 + 2 * c) + rng.uniform(0, 6)) + 0.1 * rng.standard_normal(30) for c in y])[:, :, None]
+    model = classifier(hidden=(60,), kernel="morlet").fit(x[:180], y[:180])
+    assert model.encoder_ is None and model.score(x[180:], y[180:]) > 0.9
+    assert model.decision_function(x[180:]).shape == (60,) and model.predict_proba(x[180:]).shape == (60, 2)
+    same = classifier(hidden=(60,), kernel="morlet").fit(torch.from_numpy(x[:180]), y[:180])
+    np.testing.assert_array_equal(same.predict(torch.from_numpy(x[180:])), model.predict(x[180:]))
+
+
+def test_images_of_any_shape_with_an_encoder(digits):
+    X, y, Xt, yt = digits
+    flat, square = (
+        classifier().fit(X[:300], y[:300]),
+        classifier(encoder=Rate(steps=15, rate=1.0)).fit(X[:300].reshape(-1, 8, 8), y[:300]),
+    )
+    np.testing.assert_array_equal(flat.predict(Xt), square.predict(Xt.reshape(-1, 8, 8)))
+
+
+def test_class_weights_shift_the_decision(digits):
+    X, y, Xt, yt = digits
+    keep = (y != "one") | (np.cumsum(y == "one") <= 8)
+    plain = classifier(hidden=(60,)).fit(X[keep], y[keep])
+    weighted = classifier(hidden=(60,), class_weight="balanced").fit(X[keep], y[keep])
+    ones = yt == "one"
+    assert (weighted.predict(Xt[ones]) == "one").mean() > (plain.predict(Xt[ones]) == "one").mean()
+
+
+@pytest.mark.parametrize("train", ["gradient", "sample+gradient"])
+def test_gradients(train, digits, tmp_path):
+    X, y, Xt, yt = digits
+    gradient = {"epochs": 4, "learning_rate": 1e-2 if train == "gradient" else 1e-3}
+    model = classifier(hidden=(60,), train=train, gradient=gradient).fit(X[:600], y[:600])
+    history = model.training_.history
+    assert len(history) == 5 and history.validation_loss.min() <= history.validation_loss[0]
+    assert model.score(Xt, yt) > 0.7
+    model.save(tmp_path / "m.sswim")
+    assert len(Classifier.load(tmp_path / "m.sswim").training_.history) == 5
+
+
+def test_same_seed_same_model(digits):
+    X, y, Xt, _ = digits
+    one, other = (classifier(hidden=(30,), encoder="poisson").fit(X[:200], y[:200]) for _ in range(2))
+    np.testing.assert_array_equal(one.decision_function(Xt), other.decision_function(Xt))
+
+
+@pytest.mark.parametrize(
+    "options, change, message",
+    [
+        ({}, lambda X, y: (X, np.full(len(y), "one")), "y must hold at least two classes, got one class: .*'one'"),
+        ({}, lambda X, y: (X[:-1], y), "X and y must hold equally many samples, got 199 and 200"),
+        ({}, lambda X, y: (np.where(X == 3, np.nan, X), y), "Input X contains NaN"),
+        ({}, lambda X, y: (X, np.linspace(0, 1, len(y))), "Unknown label type"),
+        ({}, lambda X, y: (np.ones_like(X), y), "all intensities are the same, 1"),
+        ({"encoder": None}, lambda X, y: (X, y), r"encoder=None needs X of shape \(samples, steps, channels\)"),
+        ({"encoder": "poison"}, lambda X, y: (X, y), "encoder: unknown name 'poison'. Did you mean 'poisson'"),
+        ({"readout": "count"}, lambda X, y: (X, y), "readout must be one of 'direct', 'voltage', 'spikes', got 'count'"),
+        ({"train": "sgd"}, lambda X, y: (X, y), "train must be one of"),
+        ({"gradient": {"epochs": 1}}, lambda X, y: (X, y), "gradient: options of a training"),
+        ({"class_weight": "balanced", "readout": "voltage"}, lambda X, y: (X, y), "class_weight needs readout='direct'"),
+        ({"validation": 0.0}, lambda X, y: (X, y), "validation must be a number between 0 and 1"),
+        ({"hidden": (9000,), "memory": "1GB"}, lambda X, y: (X, y), "memory: the sums of 9,000 features take 1.9 GB"),
+    ],
+)
+def test_bad_input(options, change, message, digits):
+    with pytest.raises((ValueError, TypeError), match=message):
+        classifier(**{"hidden": (20,), **options}).fit(*change(digits[0][:200], digits[1][:200]))
+
+
+def test_bad_input_to_a_fitted_model_loses_nothing(fitted, digits):
+    _, _, X, _ = digits
+    before = fitted.predict(X[:20])
+    with pytest.raises(ValueError, match="X has 60 features, but Classifier is expecting 64 features as input"):
+        fitted.predict(X[:, :60])
+    with pytest.warns(UserWarning, match="intensities from 0 to 32 leave the range of the training samples, 0 to 16"):
+        bright = fitted.predict(np.where(X[:20] == 16, 32, X[:20]))
+    np.testing.assert_array_equal(bright, before)
+    with pytest.raises(ValueError, match="two classes"):
+        fitted.fit(X, np.zeros(len(X)))
+    np.testing.assert_array_equal(fitted.predict(X[:20]), before)
+    assert fitted.score(X[:20], np.full(20, "never seen")) == 0
+
+
+def idx(array, kind=0x08):
+    header = bytes([0, 0, kind, array.ndim]) + b"".join(int(n).to_bytes(4, "big") for n in array.shape)
+    return header + array.tobytes()
+
+
+def test_idx_files(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    monkeypatch.setenv("SSWIM_DATA", str(tmp_path))
+    with pytest.raises(
+        FileNotFoundError, match=r"mnist: train-images-idx3-ubyte.gz, .* missing in .*mnist. Get them from http.*SSWIM_DATA"
+    ):
+        load_images("mnist")
+    expected = []
+    for part, count in (("train", 6), ("t10k", 4)):
+        expected += [rng.integers(0, 256, (count, 28, 28), dtype=np.uint8), rng.integers(0, 10, count, dtype=np.uint8)]
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(expected[-2])))
+        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(expected[-1])))
+    for one, other in zip(load_images("mnist"), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    plain = tmp_path / "x.idx"
+    plain.write_bytes(idx(np.arange(6, dtype=">i4").reshape(2, 3), 0x0C))
+    np.testing.assert_array_equal(read_idx(plain), np.arange(6).reshape(2, 3))
+    plain.write_bytes(plain.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"damaged, its length does not fit the shape \(2, 3\)"):
+        read_idx(plain)
+    plain.write_bytes(b"something")
+    with pytest.raises(ValueError, match="not an idx file"):
+        read_idx(plain)
+    broken = folder / "t10k-labels-idx1-ubyte.gz"
+    broken.write_bytes(broken.read_bytes()[:-12])
+    with pytest.raises(ValueError, match="damaged, it can not be decompressed"):
+        load_images("mnist")
+    with pytest.raises(ValueError, match="name must be one of 'mnist', 'fashion-mnist', got 'cifar'"):
+        load_images("cifar")
+
+
+def test_mnist(real_data, monkeypatch):
+    monkeypatch.setenv("SSWIM_DATA", str(real_data))
+    X, y, Xt, yt = load_images("mnist")
+    assert X.shape == (60000, 28, 28) and Xt.shape == (10000, 28, 28)
+    model = classifier(hidden=(200,), encoder=Rate(steps=15, rate=1.0)).fit(X[:3000], y[:3000])
+    assert model.score(Xt[:1000], yt[:1000]) > 0.82
+
+
+EXPECTED = {"check_fit2d_1feature": "pairs of samples that differ can not be drawn from so little"}
+
+
+@parametrize_with_checks([Classifier(hidden=(20,), random_state=0, verbose=0)], expected_failed_checks=lambda _: EXPECTED)
+def test_sklearn_checks(estimator, check):
+    check(estimator)
