@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sswim import Forecaster, __version__
+from sswim import Classifier, Forecaster, __version__
 from sswim.cli import app
 from sswim.datasets import read_series, write_series
 
@@ -130,3 +130,18 @@ def test_plain_csv_without_times(tmp_path):
     assert frame.to_numpy().tolist() == [[1, 2], [3, 4]] and list(frame.index) == [0, 1]
     (tmp_path / "one.csv").write_text("a\n1\n3\n")
     assert read_series(tmp_path / "one.csv").shape == (2, 1)
+
+
+def test_classify(tmp_path):
+    out, model = tmp_path / "c.png", tmp_path / "m.sswim"
+    answer = CliRunner().invoke(
+        app, ["classify", "digits", "--hidden", "60", "--samples", "400", "--out", str(out), "--model", str(model), "--json"]
+    )
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)
+    assert told["accuracy"] > 0.75 and told["samples"] == 400 and out.stat().st_size > 10_000
+    assert Classifier.load(model).network_.hidden == (60,)
+    shown = CliRunner().invoke(app, ["classify", "digits", "--hidden", "30", "--samples", "200"])
+    assert shown.exit_code == 0 and "test images" in shown.stdout
+    assert CliRunner().invoke(app, ["classify", "digits", "--hidden", "many"]).exit_code == 2
+    assert CliRunner().invoke(app, ["classify", "cats"]).exit_code == 2

@@ -1,9 +1,19 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
-from sswim import Forecaster
-from sswim.plots import plot_errors, plot_forecast, plot_growth, plot_spikes
+from sswim import Classifier, Forecaster
+from sswim.plots import (
+    plot_class_rates,
+    plot_confusion,
+    plot_errors,
+    plot_forecast,
+    plot_growth,
+    plot_mistakes,
+    plot_raster,
+    plot_spikes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +74,34 @@ def test_growth_plot_shows_every_point_and_exponent():
     np.testing.assert_allclose(time.lines[0].get_xydata(), [[100, 1], [200, 2], [400, 4]])
     np.testing.assert_allclose(memory.lines[0].get_ydata(), 1024)
     assert "exponent 1.00" in time.get_legend().get_texts()[0].get_text()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return Classifier(hidden=(30, 20), random_state=0, verbose=0).fit(X[:500], y[:500]), X[500:], y[500:]
+
+
+def test_raster_shows_every_spike_of_every_layer(digits):
+    model, X, _ = digits
+    ax = plot_raster(model, X[0])
+    shown = [len(c.get_offsets()) for c in ax.collections]
+    x = model._samples(torch.from_numpy(X[:1]), torch.zeros(1).long(), 0).inputs(slice(None))
+    spikes = model.network_.simulate(x).spikes
+    assert shown == [int((x > 0).sum()), *(int(a.sum()) for a in spikes)]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["input", "hidden 1", "hidden 2"]
+
+
+def test_confusions_rates_and_mistakes(digits):
+    model, X, y = digits
+    ax = plot_confusion(model, X, y)
+    right = {t.get_position()[0]: int(t.get_text()) for t in ax.texts if t.get_position()[0] == t.get_position()[1]}
+    for c in range(10):
+        assert right[c] == pytest.approx(100 * (model.predict(X[y == c]) == c).mean(), abs=0.51)
+    shown = plot_class_rates(model, X, y, layer=0).images[0].get_array()
+    assert shown.shape == (10, 30) and float(shown.max()) > 0
+    figure = plot_mistakes(model, X, y, count=5)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert len(titles) == 5 and all(len(set(t.split(", not "))) == 2 for t in titles)
+    with pytest.raises(ValueError, match="shape must be that of an image of 64 pixels"):
+        plot_mistakes(model, X, y, shape=(3, 3))

@@ -195,8 +195,41 @@ def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = Fa
 
 
 @app.command()
+def classify(
+    data: Annotated[str, typer.Argument(help="digits, mnist or fashion-mnist.")] = "digits",
+    hidden: Annotated[str, typer.Option(help="Neurons per hidden layer, such as 1000 or 500,500.")] = "1000",
+    encoder: Annotated[str, typer.Option(help="auto, rate, poisson or latency.")] = "auto",
+    readout: Annotated[str, typer.Option(help="direct, voltage or spikes.")] = "direct",
+    weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
+    samples: Annotated[int | None, typer.Option(help="Train on the first so many images only.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the picture goes.")] = None,
+    model_file: Annotated[Path | None, typer.Option("--model", help="Where the model goes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Classify images: scikit-learn's digits, which are always there, or MNIST's idx files from the folder SSWIM_DATA."""
+    with _plain_errors():
+        from sswim.demo import run_classification
+
+        try:
+            widths = tuple(int(n) for n in hidden.split(","))
+        except ValueError:
+            raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
+        options = {"encoder": encoder, "readout": readout, "weights": weights, "random_state": seed, "verbose": not as_json}
+        result = run_classification(data, out, model_file, hidden=widths, samples=samples, **options)
+        summary = result.pop("summary")
+        if as_json:
+            return _print_json({**result, "summary": summary.to_dict()})
+        console.print(summary)
+        console.print(
+            f"{data}: {result['accuracy']:.2%} of {result['test_samples']:,} test images, fitted on {result['samples']:,} in "
+            f"{result['seconds']:.1f} s." + (f" Picture: {out}" if out else "")
+        )
+
+
+@app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="fit, assembly, simulation, growth or electricity.")],
+    name: Annotated[str, typer.Argument(help="fit, assembly, simulation, training, growth or electricity.")],
     out: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Where the plot of `growth` goes, as png, svg or pdf.")] = None,
     as_json: Json = False,

@@ -1,4 +1,4 @@
-"""The demonstration: a real wind farm, forecast a day ahead, beside the two baselines everybody has and the paper's model."""
+"""Demonstrations: a real wind farm, forecast a day ahead beside others' forecasts, and images, classified."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from sklearn.datasets import load_digits
 
 from sswim.baselines import Persistence, RidgeOnLags
-from sswim.datasets import load_wind_farm
+from sswim.classifier import Classifier
+from sswim.datasets import load_images, load_wind_farm
 from sswim.estimators import Forecaster
-from sswim.plots import plot_errors, plot_forecast, plot_spikes
+from sswim.plots import plot_class_rates, plot_confusion, plot_errors, plot_forecast, plot_raster, plot_spikes
 
-__all__ = ["run_demo"]
+__all__ = ["run_classification", "run_demo"]
 
 WINDOW, HORIZON = 48, 24
 
@@ -58,5 +60,50 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 100, hours: int |
         "seconds": seconds,
         "windows": scores["sswim"].windows,
         "scores": {name: {"rse": e.rse, "mae": e.mae, "rmse": e.rmse} for name, e in scores.items()},
+        "summary": model.summary(),
+    }
+
+
+def run_classification(
+    data: str, out: Path | None = None, model_file: Path | None = None, samples: int | None = None, **options: Any
+) -> dict[str, Any]:
+    """Fit images and return the accuracy on others; draw a raster, rates and confusions into `out`.
+
+    Parameters
+    ----------
+    data : {"digits", "mnist", "fashion-mnist"}
+    out, model_file : Path, optional
+        Where the picture and the model go.
+    samples : int, optional
+        Train on the first so many images only.
+    options
+        Of `Classifier`.
+    """
+    if data == "digits":
+        X, y = load_digits(return_X_y=True)
+        train, test = (X[:1200], y[:1200]), (X[1200:], y[1200:])
+    else:
+        images, labels, test_images, test_labels = load_images(data)
+        train, test = (images.reshape(len(images), -1), labels), (test_images.reshape(len(test_images), -1), test_labels)
+    train = (train[0][:samples], train[1][:samples])
+    begin = time.perf_counter()
+    model = Classifier(**options).fit(*train)
+    seconds = time.perf_counter() - begin
+    if model_file is not None:
+        model.save(model_file)
+    if out is not None:
+        figure = Figure(figsize=(11, 8), layout="constrained")
+        axes = figure.subplot_mosaic([["raster", "confusion"], ["rates", "confusion"]])
+        plot_raster(model, test[0][0], axes["raster"])
+        axes["raster"].set_title(f"one image through the network (class {test[1][0]})")
+        plot_class_rates(model, test[0][:1000], test[1][:1000], ax=axes["rates"])
+        plot_confusion(model, *test, ax=axes["confusion"])
+        figure.savefig(out, dpi=120)
+    return {
+        "data": data,
+        "accuracy": float(model.score(*test)),
+        "samples": len(train[0]),
+        "test_samples": len(test[0]),
+        "seconds": seconds,
         "summary": model.summary(),
     }

@@ -9,9 +9,19 @@ import torch
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
+    from sswim.classifier import Classifier
     from sswim.estimators import Forecaster
 
-__all__ = ["plot_errors", "plot_forecast", "plot_growth", "plot_spikes"]
+__all__ = [
+    "plot_class_rates",
+    "plot_confusion",
+    "plot_errors",
+    "plot_forecast",
+    "plot_growth",
+    "plot_mistakes",
+    "plot_raster",
+    "plot_spikes",
+]
 
 
 def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: int | None = None, ax: Any = None) -> Any:
@@ -88,6 +98,84 @@ def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
     ax.set(xlabel="steps ahead", ylabel="RSE (lower is better)")
     ax.legend(frameon=False, fontsize=8)
     return ax
+
+
+def plot_raster(model: Classifier, sample: Any, ax: Any = None) -> Any:
+    """Draw the spikes of one sample through the input and all hidden layers of a classifier, layer above layer."""
+    values = model._values(np.asarray(sample)[None])
+    x = model._samples(values, torch.zeros(1, dtype=torch.long), 0).inputs(slice(0, 1))
+    layers = [x, *model.network_.simulate(x).spikes]
+    ax = Figure(figsize=(6, 4)).subplots() if ax is None else ax
+    below, places, names = 0, [], []
+    for number, spikes in enumerate(layers):
+        step, neuron = np.nonzero(spikes[0].cpu().numpy())
+        ax.scatter(step, neuron + below, s=2, color=f"C{number}", linewidths=0)
+        places.append(below + spikes.shape[2] / 2)
+        names.append("input" if number == 0 else f"hidden {number}")
+        below += spikes.shape[2]
+        ax.axhline(below - 0.5, color="0.8", lw=0.8)
+    ax.set(xlabel="step", ylim=(-0.5, below - 0.5), yticks=places, yticklabels=names)
+    return ax
+
+
+def plot_confusion(model: Classifier, X: Any, y: Any, ax: Any = None) -> Any:
+    """Draw how often each class is taken for which, in percent of its samples."""
+    from sklearn.metrics import confusion_matrix
+
+    table = confusion_matrix(y, model.predict(X), labels=model.classes_).astype(float)
+    table *= 100 / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    ax = Figure(figsize=(5, 5)).subplots() if ax is None else ax
+    wrong = table.copy()
+    np.fill_diagonal(wrong, 0)  # or the right ones would outshine all
+    ax.imshow(wrong, cmap="Reds", vmin=0, vmax=max(wrong.max(), 1))
+    for i, j in np.ndindex(*table.shape):
+        if table[i, j] >= 0.5:
+            ax.text(j, i, f"{table[i, j]:.0f}", ha="center", va="center", fontsize=7, fontweight="bold" if i == j else None)
+    marks = np.arange(len(model.classes_))
+    ax.set(xlabel="taken for", ylabel="class, % of its samples", xticks=marks, yticks=marks)
+    ax.set_xticklabels(model.classes_, rotation=90), ax.set_yticklabels(model.classes_)
+    return ax
+
+
+def plot_class_rates(model: Classifier, X: Any, y: Any, layer: int = -1, ax: Any = None) -> Any:
+    """Draw the mean number of spikes per sample of each hidden neuron by class, neurons sorted by the class they favour."""
+    values, y = model._values(X), np.asarray(y)
+    samples = model._samples(values, torch.zeros(len(values), dtype=torch.long), 0)
+    parts = [model.network_.simulate(samples.inputs(p)).spikes[layer].sum(dim=1) for p in model._batches(len(values))]
+    counts = torch.cat(parts).cpu().numpy()  # (samples, neurons)
+    means = np.stack([counts[y == c].mean(axis=0) if (y == c).any() else np.zeros(counts.shape[1]) for c in model.classes_])
+    relative = means - means.mean(axis=0)
+    order = np.lexsort((-relative.max(axis=0), relative.argmax(axis=0)))
+    ax = Figure(figsize=(6, 3)).subplots() if ax is None else ax
+    ax.imshow(means[:, order], aspect="auto", cmap="viridis", interpolation="nearest")
+    ax.set(xlabel="hidden neuron, by the class it favours", ylabel="class", yticks=np.arange(len(model.classes_)))
+    ax.set_yticklabels(model.classes_)
+    return ax
+
+
+def plot_mistakes(model: Classifier, X: Any, y: Any, shape: tuple[int, int] | None = None, count: int = 12) -> Figure:
+    """Draw images that the classifier is most wrong about, with their class and what they are taken for.
+
+    `shape` is that of an image, if that is not the one of `X`'s samples; square unless told.
+    """
+    X, y = np.asarray(X), np.asarray(y)
+    p, found = model.predict_proba(X), model.predict(X)
+    wrong = np.flatnonzero(found != y)
+    worst = wrong[np.argsort(-p.max(axis=1)[wrong], kind="stable")][:count]
+    if shape is None:
+        side = int(round(np.prod(X.shape[1:]) ** 0.5))
+        shape = X.shape[1:] if X.ndim == 3 else (side, side)
+    if int(np.prod(shape)) != int(np.prod(X.shape[1:])):
+        raise ValueError(f"shape must be that of an image of {int(np.prod(X.shape[1:]))} pixels, got {shape}.")
+    columns = min(6, max(len(worst), 1))
+    figure = Figure(figsize=(1.5 * columns, 1.8 * max(-(-len(worst) // columns), 1)), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(max(-(-len(worst) // columns), 1), columns)).ravel()
+    for ax in axes:
+        ax.axis("off")
+    for ax, number in zip(axes, worst, strict=False):
+        ax.imshow(X[number].reshape(shape), cmap="gray_r")
+        ax.set_title(f"{y[number]}, not {found[number]}", fontsize=8)
+    return figure
 
 
 def plot_growth(result: dict[str, Any]) -> Figure:
