@@ -518,6 +518,18 @@ class Classifier(ClassifierMixin, BaseEstimator):
         readout.weights *= alpha
         readout.biases.mul_(alpha).add_(beta)
 
+    def renormalize(self: Self, X: Any, y: Any) -> Self:
+        """Set scale, shift and costs of a spike readout such that counts tell the classes of these samples apart best."""
+        check_is_fitted(self)
+        if self.readout != "spikes":
+            raise ValueError("renormalize needs readout='spikes'.")
+        values, labels = self._values(X), np.searchsorted(self.classes_, np.asarray(y)).clip(max=len(self.classes_) - 1)
+        if (self.classes_[labels] != np.asarray(y)).any():
+            raise ValueError("y holds labels that were not in fit.")
+        samples = self._samples(values, torch.from_numpy(labels), 0)
+        self._normalize(Subset(samples, torch.arange(len(values))))
+        return self
+
     def _decision(self, samples: LabelledSamples | Subset) -> Tensor:
         """Return the decision values (samples, classes)."""
         network = self.network_

@@ -228,6 +228,28 @@ def classify(
 
 
 @app.command()
+def experiment(
+    name: Annotated[str, typer.Argument(help="classification.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the runs, the table and the picture.")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="Data set; may be repeated.")] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version that takes a minute or two.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment of the paper. One that was stopped goes on where it was; what is there is not run again."""
+    with _plain_errors():
+        from sswim.experiments import render, run
+
+        folder = Path("experiments") / (name + ("-quick" if quick else "")) if out is None else out
+        runs = run(name, folder, data=data or (), seeds=seeds, quick=quick, verbose=not as_json)
+        text = render(name, folder, runs)
+        if as_json:
+            return _print_json(json.loads(runs.to_json(orient="records")))
+        typer.echo(text)
+        console.print(f"{len(runs)} runs, table and picture in {folder}")
+
+
+@app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="fit, assembly, simulation, training, growth or electricity.")],
     out: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
