@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 
 import numpy as np
 import pandas as pd
@@ -89,6 +90,15 @@ def test_patience_time_and_callback_stop():
     report = finetune(net, x, -y, validation=data(60, seed=1), epochs=50, patience=2)
     assert report.stopped == "patience" and len(report.records) == 3
     assert finetune(sampled(), x, y, epochs=50, time_limit=1e-9).stopped == "time"
+    steps = []
+
+    def slow(a, b):
+        if torch.is_grad_enabled():
+            steps.append(time.sleep(0.05))
+        return torch.nn.functional.mse_loss(a, b)
+
+    report = finetune(sampled(), x, y, epochs=50, batch_size=8, loss=slow, time_limit=0.12)
+    assert report.stopped == "time" and len(report.records) == 2 and len(steps) < 6, "the epoch was cut short"
     seen = []
 
     def log(record):

@@ -144,7 +144,7 @@ def finetune(
     clip : float, optional
         Gradients are scaled down to this norm, over all parameters.
     time_limit : str or float, optional
-        Such as ``"5min"``: no epoch is begun after it.
+        Such as ``"5min"``. An epoch that is under way ends with the batch it is at, and is the last one.
     checkpoint : path, optional
         A file that is written after every epoch, whole or not at all. If it is there already, training goes on from it, to
         the same result as if it had never been interrupted.
@@ -231,7 +231,7 @@ def finetune(
                 state.report.stopped = "time"
                 break
             rate = _cosine(learning_rate, final_learning_rate, epoch, epochs)
-            mean_loss, norm = state.epoch(train, epoch, rate)
+            mean_loss, norm = state.epoch(train, epoch, rate, begin + limit - before)
             reached, firing, silent = state.validate(held_out) if held_out else (mean_loss, *state.seen)
             passed = before + time.perf_counter() - begin
             record = EpochRecord(epoch, mean_loss, reached, rate, firing, silent, norm, passed)
@@ -372,8 +372,8 @@ class _Training:
     def _copy(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.trained.items()}
 
-    def epoch(self, data: Any, epoch: int, rate: float) -> tuple[float, float]:
-        """Go through the training data once and return the mean loss and the mean gradient norm."""
+    def epoch(self, data: Any, epoch: int, rate: float, deadline: float = math.inf) -> tuple[float, float]:
+        """Go through the training data once, or until the deadline, and return the mean loss and the mean gradient norm."""
         for group, factor in zip(self.optimizer.param_groups, self.factors, strict=True):
             group["lr"] = rate * factor
         losses, norms, sizes, spikes = 0.0, 0.0, 0, _SpikeCount(self.network)
@@ -395,6 +395,8 @@ class _Training:
             self.optimizer.step()
             self._project()
             losses, norms, sizes = losses + total * count, norms + float(norm) * count, sizes + count
+            if time.perf_counter() > deadline:
+                break
         if not sizes:
             raise ValueError("X: the loader is empty: it must hold at least one batch (x, y), in every epoch.")
         self.seen = spikes.result()
