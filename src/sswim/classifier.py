@@ -284,7 +284,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
             self._train(train, held_out)
         if self.readout == "spikes" and self.normalize:
             self._normalize(held_out)
-        self.temperature_ = self._fit_temperature(held_out)
+        if self.readout != "direct" or self.train != "sample":
+            self.temperature_ = self._fit_temperature(held_out)
 
     def _check_params(self) -> None:
         if self.readout not in READOUTS:
@@ -406,7 +407,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
                         weights = None if self.class_weight is None else weight[y.argmax(dim=1)].to(f.device)
                         equations.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
             with tracker.step("regularisation"):
-                _, _, lambdas = regularization.solve(*sums)
+                w, b, lambdas = regularization.solve(*sums)
+                readout.weights.copy_(w.T), readout.biases.copy_(b)
+                self.temperature_ = self._fit_temperature(held_out)  # while the weights have not seen these samples
                 sums[0].merge(sums[1])
                 w, b = sums[0].solve(lambdas)
                 readout.weights.copy_(w.T), readout.biases.copy_(b)
