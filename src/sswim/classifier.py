@@ -21,6 +21,7 @@ from sswim._checks import check_fraction, check_integer, check_positive, parse_m
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.encoders import ENCODERS, Rate
+from sswim.events import EventStreams, ExactEvents, dense, is_events
 from sswim.finetuning import finetune
 from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
 from sswim.initialization import initialize
@@ -50,7 +51,7 @@ class LabelledSamples:
 
     Parameters
     ----------
-    X : Tensor of shape (samples, channels), intensities, or (samples, steps, channels)
+    X : Tensor of shape (samples, channels), intensities, or (samples, steps, channels), or EventStreams
     labels : Tensor of shape (samples,)
     classes, horizon : int
     voltage : float
@@ -65,7 +66,7 @@ class LabelledSamples:
 
     def __init__(
         self,
-        X: Tensor,
+        X: Any,
         labels: Tensor,
         classes: int,
         horizon: int,
@@ -80,11 +81,13 @@ class LabelledSamples:
     def __len__(self) -> int:
         return len(self.X)
 
-    def inputs(self, index: Index) -> Tensor:
-        """Return the inputs (batch, window, channels) of the samples numbered `index`."""
+    def inputs(self, index: Index) -> Any:
+        """Return the inputs (batch, window, channels), or the events, of the samples numbered `index`."""
+        numbers = torch.arange(len(self.X))[index]
+        if isinstance(self.X, EventStreams):
+            return self.X.batch(numbers)
         if self.encoder is None:
             return self.X[index].float()
-        numbers = torch.arange(len(self.X))[index]
         found: Tensor | None = None
         # Whole blocks are encoded, so that a sample's spikes are the same whoever asks for it.
         for block in (numbers // BLOCK).unique().tolist():
@@ -117,7 +120,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     encoder : str, Encoder or None
         How intensities become spikes: ``"rate"``, ``"poisson"`` (as in the paper), ``"latency"``, or an object from
         `sswim.encoders` with other settings; inputs may have any shape then. None for inputs (samples, steps, channels) that
-        have a time of their own. ``"auto"`` is None for inputs of three dimensions, and ``"rate"`` with few steps for others.
+        have a time of their own, `ExactEvents` for ragged samples of events (times, channels), which are taken at their exact
+        times. ``"auto"`` is ``"rate"`` with few steps for inputs of two dimensions, and else what they look like.
     readout : {"direct", "voltage", "spikes"}
         ``"direct"`` reads how often each neuron of every layer fired. With the others the output layer's voltages follow the
         paper's surrogate of plus or minus ``1 + delta``, and the class is that of the largest integral, or of the most spikes.
@@ -126,6 +130,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
     horizon, delta, delays, supports, assembly
         Of the output layer of the paper's two readouts: steps that its voltages are fitted on, the paper's Delta, and steps of
         `sswim.sample`.
+    integrate : {"horizon", "all"}
+        Whether these are integrated or counted over the steps that they were fitted on, or over all, as in the paper. What the
+        output does before the horizon is left to chance.
     normalize : bool
         With ``readout="spikes"``, whether the output's voltages are scaled and shifted, and its spike costs set, such that the
         numbers of spikes tell the classes apart; the paper leaves them as they are.
@@ -163,6 +170,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     True
     """
 
+    encoder_: Any
+
     def __init__(
         self,
         hidden: Sequence[int] = (1000,),
@@ -175,6 +184,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         delays: Any = "zero",
         supports: Any = "search",
         assembly: Any = "auto",
+        integrate: str = "horizon",
         normalize: bool = True,
         kernel: str | Kernel = "hat",
         deeper_kernel: str | Kernel = "hat",
@@ -205,6 +215,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         self.delays = delays
         self.supports = supports
         self.assembly = assembly
+        self.integrate = integrate
         self.normalize = normalize
         self.kernel = kernel
         self.deeper_kernel = deeper_kernel
@@ -230,14 +241,15 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def paper(cls: type[Self], hidden: Sequence[int] = (1000,), *, readout: str = "voltage", **options: Any) -> Self:
         """Return a classifier as in the paper: Poisson spikes over 100 steps, and an output layer of surrogate voltages."""
         defaults = {"encoder": "poisson", "temporal": TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0)}
-        return cls(hidden, readout=readout, **{**defaults, "normalize": False, **options})
+        return cls(hidden, readout=readout, **{**defaults, "integrate": "all", "normalize": False, **options})
 
     def fit(self: Self, X: Any, y: Any) -> Self:
         """Fit the network to samples and their classes.
 
         Parameters
         ----------
-        X : array of shape (samples, channels) or images, or (samples, steps, channels)
+        X : array of shape (samples, channels) or images, or (samples, steps, channels), or a list of events
+            Events are pairs (times, channels) or structured arrays, see `sswim.events.as_events`.
         y : array of shape (samples,)
             Labels of any type.
         """
@@ -270,7 +282,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         kept = len(y) - max(1, int(len(y) * self.validation))
         if len(np.unique(labels[order[:kept]])) < 2:
             raise ValueError("y: the training part holds one class only. Pass more samples of the others.")
-        self.network_ = self._build_network(*((self.encoder_.steps, values.shape[1]) if self.encoder_ else values.shape[1:]))
+        self.network_ = self._build_network(*self._input_shape)
         samples = self._samples(values[order], torch.from_numpy(labels)[order], seed)
         numbers = torch.arange(len(y))
         train, held_out = Subset(samples, numbers[:kept]), Subset(samples, numbers[kept:])
@@ -290,6 +302,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _check_params(self) -> None:
         if self.readout not in READOUTS:
             raise ValueError(f"readout must be one of {', '.join(map(repr, READOUTS))}, got {self.readout!r}.")
+        if self.integrate not in ("horizon", "all"):
+            raise ValueError(f"integrate must be 'horizon' or 'all', got {self.integrate!r}.")
         if self.train not in ("sample", "gradient", "sample+gradient"):
             raise ValueError(f"train must be one of 'sample', 'gradient', 'sample+gradient', got {self.train!r}.")
         if self.gradient is not None and self.train == "sample":
@@ -302,8 +316,12 @@ class Classifier(ClassifierMixin, BaseEstimator):
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 
-    def _values(self, X: Any, *, fitting: bool = False) -> Tensor:
-        """Check inputs, and bring intensities to [0, 1] and two dimensions."""
+    def _values(self, X: Any, *, fitting: bool = False) -> Any:
+        """Check inputs: intensities (samples, channels), signals (samples, steps, channels), or `EventStreams`."""
+        if isinstance(self.encoder, ExactEvents) or (isinstance(self.encoder, str) and self.encoder == "auto" and is_events(X)):
+            return self._events(X, fitting=fitting)
+        if not fitting and isinstance(self.encoder_, ExactEvents):
+            raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
         array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
         if fitting:
             self.n_features_in_ = array.shape[1] if array.ndim == 2 else int(np.prod(array.shape[1:]))
@@ -337,11 +355,30 @@ class Classifier(ClassifierMixin, BaseEstimator):
             )
         return values.flatten(1)
 
-    def _samples(self, values: Tensor, labels: Tensor, seed: int) -> LabelledSamples:
+    def _events(self, X: Any, *, fitting: bool) -> EventStreams:
+        if fitting:
+            if self.train != "sample":
+                raise ValueError("train: gradients need inputs on the grid of steps. Bin the events, or leave train='sample'.")
+            self.encoder_ = self.encoder if isinstance(self.encoder, ExactEvents) else ExactEvents()
+            streams = self.encoder_.encode(X)
+            self.shape_, self.n_features_in_ = (streams.window, streams.inputs), streams.inputs
+            return streams
+        if not isinstance(self.encoder_, ExactEvents):
+            raise ValueError(f"X: samples must have the shape {self.shape_} as in fit, got events.")
+        return self.encoder_.encode(X, *self.shape_)
+
+    def _samples(self, values: Any, labels: Tensor, seed: int) -> LabelledSamples:
         """Return samples as the network takes them."""
-        scale = None if self.encoder_ is None else self.range_
+        scale = getattr(self, "range_", None)
         voltage, horizon = 1 + self.delta, self.network_.horizon
         return LabelledSamples(values, labels, len(self.classes_), horizon, voltage, self.encoder_, seed, scale)
+
+    @property
+    def _input_shape(self) -> tuple[int, int]:
+        """Steps and channels of what enters the network."""
+        if self.encoder_ is None or isinstance(self.encoder_, ExactEvents):
+            return self.shape_
+        return self.encoder_.steps, self.n_features_in_
 
     def _build_network(self, steps: int, channels: int) -> SpikingNetwork:
         direct = self.readout == "direct"
@@ -392,7 +429,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         with Tracker(self.verbose) as tracker, torch.no_grad():
             with tracker.step("initial batch"):
                 chosen = torch.randperm(len(train), generator=random("batch"))[: self.initial_batch]
-                signals = train.inputs(chosen).to(readout.weights).permute(2, 1, 0).contiguous()
+                signals = dense(train.inputs(chosen)).to(readout.weights).permute(2, 1, 0).contiguous()
                 targets = train.targets(chosen).to(readout.weights)
             _, layers = sample_hidden(network, signals, targets, steps, budget, random, tracker)
             del signals
@@ -424,6 +461,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
             batch_size=self._size,
             steps=tracker.records,
         )
+
+    @property
+    def _first(self) -> int:
+        """First step that the output is integrated from."""
+        return self.network_.start if self.integrate == "horizon" else 0
 
     @property
     def _size(self) -> int:
@@ -512,7 +554,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
         best, chosen = -1.0, (-1.0, 1.0, 0.0)
         for cost, alpha, beta in grid:
             readout.costs.fill_(cost)
-            counts = readout.fire(alpha * v + beta).sum(dim=1)  # (C, B)
+            counts = readout.fire(alpha * v + beta)[:, self._first :].sum(dim=1)  # (C, B)
             right = float((counts.argmax(dim=0) == label).double().mean())
             if right > best:
                 best, chosen = right, (cost, alpha, beta)
@@ -543,7 +585,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 read, readout = network.features(), copy.deepcopy(network.readout).double()
                 parts = [readout(read(samples.inputs(part)).double()[:, None])[:, 0].T for part in self._batches(len(samples))]
             else:
-                parts = [network.simulate(samples.inputs(part)).output.sum(dim=1) for part in self._batches(len(samples))]
+                for part in self._batches(len(samples)):
+                    parts.append(network.simulate(samples.inputs(part)).output[:, self._first :].sum(dim=1))
         return torch.cat(parts).double().cpu()
 
     def _fit_temperature(self, held_out: Subset) -> float:

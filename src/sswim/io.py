@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sswim import encoders, kernels, readout, steps, traces
+from sswim import encoders, events, kernels, readout, steps, traces
 from sswim._scaling import scales
 from sswim._tracking import StepRecord
 from sswim._version import __version__
@@ -30,7 +30,7 @@ Model = TypeVar("Model")
 # The only classes that a file can name.
 CLASSES: dict[str, type] = {
     cls.__name__: cls
-    for module in (encoders, kernels, readout, steps, traces)
+    for module in (encoders, events, kernels, readout, steps, traces)
     for cls in vars(module).values()
     if isinstance(cls, type) and dataclasses.is_dataclass(cls)
 }
@@ -134,7 +134,7 @@ def _of_classifier(model: Any) -> dict[str, Any]:
         "classes": {"values": classes, "dtype": model.classes_.dtype.str},
         "shape": list(model.shape_),
         "encoder": encoder,
-        "range": list(model.range_) if model.encoder_ is not None else None,
+        "range": list(model.range_) if hasattr(model, "range_") else None,
         "temperature": model.temperature_,
     }
 
@@ -220,12 +220,7 @@ def _restore_classifier(model: Any, header: dict[str, Any]) -> None:
     if header["range"] is not None:
         model.range_ = tuple(header["range"])
     model.temperature_ = header["temperature"]
-    model.network_ = model._build_network(*_input_shape(model))
-
-
-def _input_shape(model: Any) -> tuple[int, int]:
-    """Return steps and channels of what enters a classifier's network."""
-    return (model.encoder_.steps, model.n_features_in_) if model.encoder_ is not None else model.shape_
+    model.network_ = model._build_network(*model._input_shape)
 
 
 def _restore_forecaster(model: Any, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from sswim.events import EventBatch, event_response
 from sswim.gradients import convolve, fire_through
 from sswim.kernels import Kernel
 from sswim.simulate import Workspace, filter_signals, fire, kernel_taps, refractory_taps, toeplitz
@@ -85,8 +86,11 @@ class SpikingLayer(nn.Module):
         taps = kernel_taps(self.kernel, self.delays, self.supports, steps_out)  # (N, S)
         return toeplitz(taps, steps_in)[:, start:]  # (N, S - start, I)
 
-    def potentials(self, signals: Tensor, filters: Tensor, work: Workspace | None = None) -> Tensor:
+    def potentials(self, signals: Tensor | EventBatch, filters: Tensor, work: Workspace | None = None) -> Tensor:
         """Return response plus bias, without refractory part, of shape (neurons, steps, batch)."""
+        if isinstance(signals, EventBatch):
+            y = event_response(self.kernel, self.delays, self.supports, self.weights, signals, filters.shape[1])
+            return y.add_(self.biases[:, None, None])
         return filter_signals(filters, self.weights, signals, work).add_(self.biases[:, None, None])
 
     def fire(self, potentials: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from sswim._checks import check_integer, resolve
+from sswim.events import EventBatch
 from sswim.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
 from sswim.layers import DirectReadout, SpikingLayer, default_constants
 from sswim.simulate import Workspace
@@ -204,8 +205,13 @@ class SpikingNetwork(nn.Module):
         """Return the hidden layers as a stream for `batch` series, to be read by a direct output; see `Stream`."""
         return Stream(self.layers, self.readout.constants.tolist(), self.window, batch, dtype)
 
-    def _signals(self, x: Tensor) -> Tensor:
-        """Check a batch (batch, window, inputs) and bring it to the layout (inputs, window, batch)."""
+    def _signals(self, x: Tensor | EventBatch) -> Any:
+        """Check a batch (batch, window, inputs) and bring it to the layout (inputs, window, batch); events stay as they are."""
+        if isinstance(x, EventBatch):
+            if (x.window, x.inputs) != (self.window, self.inputs):
+                came, wanted = (x.window, x.inputs), (self.window, self.inputs)
+                raise ValueError(f"x: events must be on (window, inputs) = {wanted}, got {came}.")
+            return x
         if x.ndim != 3 or x.shape[1:] != (self.window, self.inputs):
             raise ValueError(f"x must have shape (batch, window={self.window}, inputs={self.inputs}), got {tuple(x.shape)}.")
         w = self.readout.weights
@@ -222,13 +228,13 @@ class SpikingNetwork(nn.Module):
 
     @torch.no_grad()
     def hidden_spikes(
-        self, x: Tensor, filters: Sequence[Tensor] | None = None, work: Sequence[Workspace] | None = None
+        self, x: Tensor | EventBatch, filters: Sequence[Tensor] | None = None, work: Sequence[Workspace] | None = None
     ) -> Tensor:
         """Return the spikes of hidden layer ``len(filters)``, the last one unless told.
 
         Parameters
         ----------
-        x : Tensor of shape (batch, window, inputs)
+        x : Tensor of shape (batch, window, inputs), or EventBatch
         filters : list of Tensor, optional
             From `hidden_filters`; an empty list returns the input itself.
         work : list of Workspace, optional
@@ -240,7 +246,7 @@ class SpikingNetwork(nn.Module):
         """
         signals = self._signals(x)
         filters = self.hidden_filters() if filters is None else filters
-        if filters:
+        if filters and isinstance(signals, Tensor):
             signals = signals[:, : filters[0].shape[2]]
         places = [None] * len(filters) if work is None else work
         for layer, matrices, place in zip(self.layers, filters, places, strict=False):
@@ -296,6 +302,8 @@ class SpikingNetwork(nn.Module):
 
     def activity(self, x: Tensor, groups: Tensor | None = None, past: Tensor | None = None) -> Activity:
         """Return every layer's spikes and the output as `forward` puts it out, all of them with gradients."""
+        if isinstance(x, EventBatch):
+            raise TypeError("x: gradients need inputs on the grid of steps: pass `x.dense()`.")
         signals = given = self._signals(x)
         past = x[:, :, : self.outputs] if past is None else past
         spikes = []
@@ -325,7 +333,7 @@ class SpikingNetwork(nn.Module):
         return run(signals)
 
     @torch.no_grad()
-    def features(self) -> Callable[[Tensor], Tensor]:
+    def features(self) -> Callable[[Any], Tensor]:
         """Return a function that maps batches (batch, window, inputs) to what a direct output reads, (traces, batch).
 
         It keeps the parameters' values of now, and what many batches share is computed once.
@@ -334,7 +342,7 @@ class SpikingNetwork(nn.Module):
         decay = self._decay(filters[0])
 
         @torch.no_grad()
-        def read(x: Tensor) -> Tensor:
+        def read(x: Tensor | EventBatch) -> Tensor:
             signals, traces = self._signals(x), []
             for layer, matrices, place in zip(self.layers, filters, work, strict=True):
                 signals = layer.fire(layer.potentials(signals, matrices, place))
@@ -367,13 +375,15 @@ class SpikingNetwork(nn.Module):
         return predict
 
     @torch.no_grad()
-    def simulate(self, x: Tensor, groups: Tensor | None = None) -> Activity:
-        """Run a batch (batch, window, inputs) and return every layer's spikes and the output on ``[0, steps)``."""
+    def simulate(self, x: Tensor | EventBatch, groups: Tensor | None = None) -> Activity:
+        """Run a batch (batch, window, inputs) or events; return every layer's spikes and the output on ``[0, steps)``."""
         signals, spikes = self._signals(x), []
         for layer, filters in zip(self.layers, self.hidden_filters(), strict=True):
             signals = layer.fire(layer.potentials(signals, filters))
             spikes.append(signals.permute(2, 1, 0))
         if self.direct:
+            if isinstance(x, EventBatch):
+                return Activity(spikes, self.readout(self.features()(x)[:, None])[:, 0].T.reshape(len(x), self.horizon, -1))
             return Activity(spikes, self.forward(x, groups))
         filters = self._read_filters(0)
         return Activity(spikes, self._read(signals[:, : filters.shape[2]], 0, filters))

@@ -11,6 +11,7 @@ from torch import Tensor
 from sswim._checks import check_fraction, check_integer, parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
+from sswim.events import dense
 from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
 from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
@@ -47,7 +48,7 @@ def as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
     if not len(samples):
         raise ValueError("X must hold at least two samples, got none.")
     for name, shape, rule in (
-        ("X", samples.inputs(first).shape[1:], (network.window, network.inputs)),
+        ("X", dense(samples.inputs(first)).shape[1:], (network.window, network.inputs)),
         ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
     ):
         if tuple(shape) != rule:
@@ -149,7 +150,7 @@ def sample(
         with tracker.step("initial batch"):  # X_I, Y_I
             count = min(initial_batch, len(train))
             chosen = torch.randperm(len(train), generator=random("batch"))[:count]
-            signals = train.inputs(chosen).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
+            signals = dense(train.inputs(chosen)).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
             targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
             require_finite(signals, targets)
 
@@ -339,7 +340,7 @@ def _gather(
 def require_finite(x: Tensor, y: Tensor) -> None:
     """Refuse inputs or targets that hold NaN or infinity."""
     for name, values in (("X", x), ("Y", y)):
-        if not bool(torch.isfinite(values).all()):
+        if isinstance(values, Tensor) and not bool(torch.isfinite(values).all()):
             raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
 
 

@@ -1,0 +1,252 @@
+r"""Events: spikes with exact times, not bound to the grid of steps.
+
+A neuron's response to an event at :math:`t_e` is its kernel at the exact lag, :math:`k_i(t - t_e)` at every step `t` after it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sswim._checks import check_integer, check_positive
+from sswim.kernels import Kernel
+
+__all__ = ["EventBatch", "EventStreams", "ExactEvents", "as_events", "dense", "event_response", "is_events"]
+
+# Numbers that are computed with at once.
+CHUNK = 4_000_000
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """Events of several samples.
+
+    Attributes
+    ----------
+    times : Tensor of shape (events,), float64
+        In steps, within ``[0, window)``.
+    channels, samples : Tensor of shape (events,), int64
+    count, inputs, window : int
+        Number of samples, of channels, and of steps.
+    """
+
+    times: Tensor
+    channels: Tensor
+    samples: Tensor
+    count: int
+    inputs: int
+    window: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def dense(self) -> Tensor:
+        """Return the numbers of events (samples, window, inputs) on the nearest steps."""
+        step = self.times.round().long().clamp(max=self.window - 1)
+        counts = torch.zeros(self.count * self.window * self.inputs)
+        place = (self.samples * self.window + step) * self.inputs + self.channels
+        counts.index_add_(0, place, torch.ones(len(place)))
+        return counts.view(self.count, self.window, self.inputs)
+
+
+class EventStreams:
+    """Ragged samples of events, which batches are taken from.
+
+    Parameters
+    ----------
+    times, channels : sequence of array
+        Of each sample: times in steps, and whole numbers of channels.
+    inputs, window : int
+        Number of channels and of steps; later events are passed over.
+    """
+
+    def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
+        self.inputs, self.window = inputs, window
+        ends = torch.tensor([0, *(len(t) for t in times)]).cumsum(dim=0)
+        self._first, self._last = ends[:-1], ends[1:]
+        self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
+        self._channels = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *channels]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __getitem__(self, index: Tensor | slice) -> EventStreams:
+        """Return some of the samples, without copying events."""
+        some = copy.copy(self)
+        some._first, some._last = self._first[index], self._last[index]
+        return some
+
+    def batch(self, index: Tensor) -> EventBatch:
+        """Return the events of the samples numbered `index`."""
+        first, last = self._first[index], self._last[index]
+        sample = torch.arange(len(index)).repeat_interleave(last - first)
+        place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
+        times, channels = self._times[place], self._channels[place]
+        seen = times < self.window
+        return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window)
+
+
+@dataclass(frozen=True)
+class ExactEvents:
+    """How a `Classifier` takes events: at their exact times.
+
+    Parameters
+    ----------
+    steps, inputs : int, optional
+        Number of steps and of channels; what occurs in the training samples unless told. Later events are passed over.
+    scale : float
+        What times are multiplied by to become steps: 100 in the paper's experiments with spoken digits in seconds.
+    merge : int
+        So many neighbouring channels are made one: 10 in the same experiments.
+    """
+
+    steps: int | None = None
+    scale: float = 1.0
+    inputs: int | None = None
+    merge: int = 1
+
+    def __post_init__(self) -> None:
+        check_positive("ExactEvents: scale", self.scale)
+        check_integer("ExactEvents: merge", self.merge, 1)
+
+    def encode(self, X: Any, window: int | None = None, inputs: int | None = None) -> EventStreams:
+        """Return the events of samples; `window` and `inputs` are those of a fitted network."""
+        streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps)
+        if self.merge > 1:
+            streams._channels = streams._channels // self.merge
+            streams.inputs = -(-streams.inputs // self.merge)
+        if inputs is not None:
+            if streams.inputs > inputs:
+                raise ValueError(f"X: channel {streams.inputs - 1} is out of range: there are {inputs} channels, from 0 on.")
+            streams.inputs = inputs
+        return streams
+
+
+def dense(x: Tensor | EventBatch) -> Tensor:
+    """Return inputs on the grid of steps, (samples, window, inputs)."""
+    return x.dense() if isinstance(x, EventBatch) else x
+
+
+def is_events(X: Any) -> bool:
+    """Tell whether samples look like events: pairs (times, channels), or structured arrays."""
+    if not isinstance(X, (list, tuple)) or not len(X):
+        return False
+    first = X[0]
+    if isinstance(first, np.ndarray):
+        return bool(first.dtype.names)
+    return isinstance(first, tuple) and len(first) == 2 and all(np.ndim(part) == 1 for part in first)
+
+
+def as_events(X: Any, *, scale: float = 1.0, inputs: int | None = None, window: int | None = None) -> EventStreams:
+    """Return events of samples, from pairs (times, channels) or structured arrays.
+
+    Parameters
+    ----------
+    X : sequence
+        Of each sample a pair of equally long sequences (times, channels), or a structured array as event cameras and `tonic`
+        have them: with the field ``t`` (or ``ts``), and ``x``, ``y``, ``p`` as far as they are there. A pixel's channel is
+        ``(p * height + y) * width + x``, with width and height the largest that occur.
+    scale : float
+        What times are multiplied by to become steps.
+    inputs, window : int, optional
+        Number of channels and of steps; what occurs unless told.
+
+    Examples
+    --------
+    >>> streams = as_events([([0.5, 2.0], [0, 1]), ([], [])])
+    >>> len(streams), streams.inputs, streams.window, streams.batch(torch.tensor([0])).times.tolist()
+    (2, 2, 3, [0.5, 2.0])
+    """
+    check_positive("scale", scale)
+    pairs = [_pair(number, sample) for number, sample in enumerate(X)]
+    if not pairs:
+        raise ValueError("X must hold at least one sample of events, got none.")
+    fields = [places.shape[1] for _, places in pairs if len(places)]
+    if len(set(fields)) > 1:
+        raise ValueError("X: some samples have other fields than others.")
+    if fields and fields[0] == 3:  # x, y, p
+        size = np.max([places.max(axis=0) for _, places in pairs if len(places)], axis=0) + 1
+        channels = [(p[:, 2] * size[1] + p[:, 1]) * size[0] + p[:, 0] if len(p) else p[:, 0] for _, p in pairs]
+    else:
+        channels = [places[:, 0] for _, places in pairs]
+    times = [t * scale for t, _ in pairs]
+    most = 1 + max((int(c.max()) for c in channels if len(c)), default=0)
+    if inputs is not None and most > check_integer("inputs", inputs, 1):
+        raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
+    last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
+    return EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
+
+
+def _pair(number: int, sample: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return times (events,) and channels (events, 1), or pixels and polarities (events, 3)."""
+    if isinstance(sample, np.ndarray) and sample.dtype.names:
+        names = sample.dtype.names
+        time = next((sample[n] for n in ("t", "ts") if n in names), None)
+        if time is None or "x" not in names:
+            raise ValueError(f"X: sample {number} must have the fields 't' and 'x', got {names}.")
+        pixels = [sample[n] if n in names else np.zeros(len(sample)) for n in ("x", "y", "p")]
+        places = np.stack([np.asarray(v, dtype=np.float64) for v in (pixels if "y" in names else pixels[:1])], axis=1)
+    else:
+        try:
+            time, channel = sample
+        except (TypeError, ValueError):
+            raise ValueError(f"X: sample {number} must be a pair (times, channels) or a structured array.") from None
+        places = np.asarray(channel, dtype=np.float64).reshape(-1, 1)
+    time = np.asarray(time, dtype=np.float64).ravel()
+    if len(time) != len(places):
+        raise ValueError(f"X: sample {number} has {len(time)} times but {len(places)} channels.")
+    if not np.isfinite(time).all() or (time < 0).any():
+        raise ValueError(
+            f"X: times of sample {number} must be finite and >= 0: shift them such that the first is not negative."
+        )
+    if (places < 0).any() or (places != np.round(places)).any():
+        raise ValueError(f"X: channels of sample {number} must be whole numbers >= 0.")
+    return time, places.astype(np.int64)
+
+
+def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Tensor, events: EventBatch, steps: int) -> Tensor:
+    r"""Respond to events at their exact times: :math:`\sum_{t_e \le t} W_{i c_e} k((t - t_e - \tau_i) / \sigma_i)`.
+
+    Parameters
+    ----------
+    kernel : callable
+    delays, supports : Tensor of shape (neurons,)
+    weights : Tensor of shape (neurons, inputs)
+    events : EventBatch
+    steps : int
+        Number of steps to respond at.
+
+    Returns
+    -------
+    Tensor of shape (neurons, steps, samples)
+    """
+    neurons, device, dtype = len(weights), weights.device, weights.dtype
+    step = events.times.ceil().long()  # the first one that the event is seen at
+    seen = step < steps
+    place = (events.samples * steps + step)[seen]
+    order = place.argsort(stable=True)
+    ahead = (step - events.times)[seen][order].to(device, dtype)[:, None]  # (E, 1), how long before that step
+    counts = torch.bincount(place, minlength=events.count * steps).to(device)
+    columns = weights.T[events.channels[seen][order].to(device)]  # (E, N)
+    y = weights.new_zeros(events.count, steps, neurons)
+    if not len(ahead):
+        return y.permute(2, 1, 0).contiguous()
+    # Where kernels are 0 for all neurons, by a grid that is fine enough for their supports.
+    fine = torch.arange(8 * steps + 8, device=device, dtype=dtype) / 8
+    used = (kernel((fine - delays[:, None]) / supports[:, None]) != 0).any(dim=0).nonzero()
+    reach = min(steps, int(fine[int(used.max())]) + 2) if len(used) else 0
+    width = max(1, CHUNK // len(ahead))
+    for first in range(0, neurons, width):
+        part = slice(first, first + width)
+        tau, sigma, w = delays[part], supports[part], columns[:, part]
+        for m in range(reach):
+            values = kernel((ahead + (m - tau)) / sigma).mul_(w)  # (E, n)
+            sums = torch.segment_reduce(values, "sum", lengths=counts, axis=0, unsafe=True)
+            y[:, m:, part] += sums.view(events.count, steps, -1)[:, : steps - m]
+    return y.permute(2, 1, 0).contiguous()

@@ -1,0 +1,161 @@
+"""Events at exact times."""
+
+import numpy as np
+import pytest
+import torch
+
+from sswim import Classifier
+from sswim.events import ExactEvents, as_events, event_response
+from sswim.kernels import KERNELS
+
+
+def streams(samples=4, channels=3, window=20, seed=0):
+    rng = np.random.default_rng(seed)
+    found = []
+    for n in range(samples):
+        count = 0 if n == 1 else int(rng.integers(5, 30))  # one is empty
+        found.append((rng.uniform(0, window - 1e-3, count), rng.integers(0, channels, count)))
+    found[0][0][:2] = [3.0, 7.0]  # on a step
+    return found
+
+
+def literal(kernel, delays, supports, weights, pairs, steps):
+    v = torch.zeros(len(weights), steps, len(pairs), dtype=weights.dtype)
+    for b, (times, channels) in enumerate(pairs):
+        for t_e, c in zip(times, channels, strict=True):
+            for t in range(steps):
+                if t >= t_e:
+                    v[:, t, b] += weights[:, c] * kernel((t - t_e - delays) / supports)
+    return v
+
+
+@pytest.mark.parametrize("name", ["hat", "morlet", "exponential", "alpha"])
+@pytest.mark.parametrize("chunk", [10, 10**6])
+def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatch):
+    monkeypatch.setattr("sswim.events.CHUNK", chunk)
+    pairs, n = streams(), 5
+    delays = 6 * torch.rand(n, generator=generator, dtype=torch.float64)
+    supports = 1 + 5 * torch.rand(n, generator=generator, dtype=torch.float64)
+    weights = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    batch = as_events(pairs, inputs=3, window=20).batch(torch.arange(4))
+    expected = literal(KERNELS[name], delays, supports, weights, pairs, 25)
+    torch.testing.assert_close(event_response(KERNELS[name], delays, supports, weights, batch, 25), expected)
+
+
+def test_equals_a_hundred_times_finer_grid(generator):
+    pairs, n, fine = streams(), 5, 100
+    delays = 6 * torch.rand(n, generator=generator, dtype=torch.float64)
+    supports = 2 + 5 * torch.rand(n, generator=generator, dtype=torch.float64)
+    weights = torch.randn(n, 3, generator=generator, dtype=torch.float64)
+    found = event_response(KERNELS["hat"], delays, supports, weights, as_events(pairs).batch(torch.arange(4)), 20)
+    binned = [(np.round(t * fine) / fine, c) for t, c in pairs]
+    other = literal(KERNELS["hat"], delays, supports, weights, binned, 20)
+    assert float((found - other).abs().max()) < 0.05 and float((found - other).abs().mean()) < 0.005
+    coarse = literal(KERNELS["hat"], delays, supports, weights, [(np.round(t), c) for t, c in pairs], 20)
+    assert float((found - coarse).abs().mean()) > 10 * float((found - other).abs().mean())
+
+
+def test_batches_keep_samples_apart_and_drop_what_is_too_late():
+    pairs = streams()
+    events = as_events(pairs, inputs=3, window=10)
+    batch = events.batch(torch.tensor([3, 0]))
+    for place, number in ((0, 3), (1, 0)):
+        times, channels = pairs[number]
+        here = batch.samples == place
+        assert batch.times[here].tolist() == times[times < 10].tolist()
+        assert batch.channels[here].tolist() == channels[times < 10].tolist()
+    dense = batch.dense()
+    assert dense.shape == (2, 10, 3) and float(dense.sum()) == len(batch.times)
+    assert events.batch(torch.tensor([1])).dense().sum() == 0
+
+
+def test_structured_arrays_as_cameras_and_tonic_have_them():
+    kind = np.dtype([("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "i2")])
+    sample = np.array([(0, 0, 0, 0), (2, 1, 1500, 1), (1, 0, 3000, 0)], dtype=kind)
+    events = as_events([sample], scale=1e-3)
+    assert events.inputs == 2 * 2 * 3 - 0 and events.window == 4
+    batch = events.batch(torch.tensor([0]))
+    assert batch.channels.tolist() == [0, (1 * 2 + 1) * 3 + 2, 1] and batch.times.tolist() == [0.0, 1.5, 3.0]
+    spoken = np.array([(0.1, 4), (0.2, 1)], dtype=[("t", "f4"), ("x", "i4")])
+    assert as_events([spoken], scale=100).batch(torch.tensor([0])).channels.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    "X, options, message",
+    [
+        ([], {}, "at least one sample of events"),
+        ([([0.0, -1.0], [0, 0])], {}, "times of sample 0 must be finite and >= 0"),
+        ([([0.0], [0]), ([np.nan], [0])], {}, "times of sample 1 must be finite"),
+        ([([0.0], [-1])], {}, "channels of sample 0 must be whole numbers >= 0"),
+        ([([0.0], [0.5])], {}, "channels of sample 0 must be whole numbers"),
+        ([([0.0, 1.0], [0])], {}, "sample 0 has 2 times but 1 channels"),
+        ([3], {}, r"sample 0 must be a pair \(times, channels\)"),
+        ([([0.0], [5])], {"inputs": 3}, "channel 5 is out of range: there are 3 channels"),
+        ([np.zeros(2, dtype=[("x", "i4")])], {}, "must have the fields 't' and 'x'"),
+        ([([0.0], [0])], {"scale": 0.0}, "scale must be a finite number > 0"),
+    ],
+)
+def test_bad_events(X, options, message):
+    with pytest.raises(ValueError, match=message):
+        as_events(X, **options)
+
+
+def spoken(count=160, seed=0):
+    """Two classes: channels fire one after the other, upwards or downwards, at jittered times; one sample is silent."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, count)
+    X = []
+    for label in y:
+        channels = np.arange(8) if label else np.arange(8)[::-1]
+        X.append((rng.uniform(0, 0.03) + 0.02 * np.arange(8) + rng.uniform(0, 0.01, 8), channels.copy()))
+    X[3] = (np.zeros(0), np.zeros(0, dtype=int))
+    return X, np.array(["down", "up"])[y]
+
+
+@pytest.mark.parametrize("readout", ["direct", "voltage", "spikes"])
+def test_events_are_classified(readout, tmp_path):
+    X, y = spoken()
+    encoder = ExactEvents(scale=100.0, steps=30)
+    model = Classifier(hidden=(40,), readout=readout, encoder=encoder, horizon=5, random_state=0, verbose=0).fit(
+        X[:120], y[:120]
+    )
+    assert model.score(X[120:], y[120:]) > 0.9
+    model.save(tmp_path / "m.sswim")
+    loaded = Classifier.load(tmp_path / "m.sswim")
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    with pytest.raises(ValueError, match="channel 8 is out of range: there are 8 channels"):
+        model.predict([([0.1], [8])])
+    with pytest.raises(ValueError, match="sample 0 must be a pair"):
+        model.predict(np.zeros((2, 30, 8)))
+    assert len(model.predict([(np.zeros(0), np.zeros(0)), ([0.1, 99.0], [0, 1])])) == 2, "nothing, and too late"
+
+
+def test_events_are_recognised_and_channels_merged():
+    X, y = spoken()
+    X = [(100 * t, c) for t, c in X]
+    model = Classifier(hidden=(30,), random_state=0, verbose=0).fit(X, y)
+    assert isinstance(model.encoder_, ExactEvents) and model.network_.inputs == 8
+    merged = Classifier(hidden=(30,), encoder=ExactEvents(merge=3), random_state=0, verbose=0).fit(X, y)
+    assert merged.network_.inputs == 3 and merged.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="train: gradients need inputs on the grid"):
+        Classifier(hidden=(30,), train="gradient", verbose=0).fit(X, y)
+    with pytest.raises(ValueError, match="X must hold events"):
+        model.predict(np.zeros((2, 30, 8)))
+
+
+def test_the_network_takes_events_at_exact_times():
+    X, _ = spoken(6)
+    events = as_events([(100 * t, c) for t, c in X], inputs=8, window=30)
+    model = Classifier(hidden=(20, 10), random_state=0, verbose=0, encoder=ExactEvents(scale=100.0, steps=30)).fit(*spoken(60))
+    net, batch = model.network_, events.batch(torch.arange(6))
+    layer = net.layers[0]
+    v = event_response(layer.kernel, layer.delays, layer.supports, layer.weights, batch, net.steps).detach()
+    spikes = layer.fire(v + layer.biases.detach()[:, None, None])
+    activity = net.simulate(batch)
+    assert torch.equal(activity.spikes[0], spikes.permute(2, 1, 0))
+    counts = torch.cat([a.sum(dim=1) for a in activity.spikes], dim=1)
+    torch.testing.assert_close(net.features()(batch), counts.T)
+    with pytest.raises(TypeError, match="gradients need inputs on the grid of steps"):
+        net.activity(batch)
+    with pytest.raises(ValueError, match=r"events must be on \(window, inputs\) = \(30, 8\), got \(30, 9\)"):
+        net.simulate(as_events([([0.0], [8])], window=30).batch(torch.tensor([0])))
