@@ -621,7 +621,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
-        return summarize(self.network_, self.report_, title=f"Classifier, {len(self.classes_)} classes")
+        return summarize(self.network_, self.report_, title=f"Classifier, {len(self.classes_)} classes", unit="sample")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""

@@ -91,6 +91,7 @@ class Summary:
 
     title: str
     data: dict[str, Any]
+    unit: str = "window"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain numbers, lists and dictionaries."""
@@ -136,8 +137,8 @@ class Summary:
 
         d = self.data
         note = (
-            f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per window; fitted on {d['samples']:,} "
-            f"windows, regularised on {d['validation_samples']:,}; "
+            f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per {self.unit}; fitted on {d['samples']:,} "
+            f"{self.unit}s, regularised on {d['validation_samples']:,}; "
         )
         if "constants" in out:
             note += f"traces with time constants {', '.join(f'{c:.3g}' for c in out['constants'])}."
@@ -169,8 +170,8 @@ def _output(network: SpikingNetwork, report: SamplingReport) -> dict[str, Any]:
     return {"kernel": kernel, **told, "constants": [float(c) for c in readout.constants]}
 
 
-def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Summary:
-    """Return the summary of a sampled network."""
+def summarize(network: SpikingNetwork, report: SamplingReport, title: str, unit: str = "window") -> Summary:
+    """Return the summary of a sampled network, whose samples are called `unit`."""
     layers = [
         {
             "kernel": str(layer.kernel),
@@ -197,4 +198,4 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str) -> Su
         "seconds": sum(step.seconds for step in report.steps),
         "steps": [{"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps],
     }
-    return Summary(title, data)
+    return Summary(title, data, unit)
