@@ -50,6 +50,9 @@ def test_fit_takes_the_options_of_the_forecaster(frame, tmp_path):
     run("fit", data, *FIT, "--out", model, "--paper")
     assert (Forecaster.load(model).readout, Forecaster.load(model).skip) == ("trajectory", False)
     assert "not a column" in run("fit", data, *FIT, "--out", model, "--covariate", "west", code=2).output
+    run("fit", data, *FIT, "--out", model, "--paper", "--train", "sample+gradient", "--epochs", "2")
+    assert len(Forecaster.load(model).training_.history) == 3
+    assert "Set train='sample+gradient'" in run("fit", data, *FIT, "--out", model, "--epochs", "2", code=2).output
     run("fit", data, *FIT, "--out", model, "--tune", "1s")
     assert Forecaster.load(model).tuned_["scaling"] in ("adaptive", "window", "standard")
 
