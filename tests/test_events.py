@@ -155,6 +155,8 @@ def test_the_network_takes_events_at_exact_times():
     assert torch.equal(activity.spikes[0], spikes.permute(2, 1, 0))
     counts = torch.cat([a.sum(dim=1) for a in activity.spikes], dim=1)
     torch.testing.assert_close(net.features()(batch), counts.T)
+    with torch.no_grad():
+        assert torch.equal(net(batch), activity.output)
     with pytest.raises(TypeError, match="gradients need inputs on the grid of steps"):
         net.activity(batch)
     with pytest.raises(ValueError, match=r"events must be on \(window, inputs\) = \(30, 8\), got \(30, 9\)"):

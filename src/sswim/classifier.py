@@ -4,41 +4,39 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor
 
 from sswim._checks import check_fraction, check_integer, check_positive, parse_memory, resolve
+from sswim._estimator import DTYPES, TRAININGS, Estimator
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.encoders import ENCODERS, Rate
 from sswim.events import EventStreams, ExactEvents, dense, is_events
-from sswim.finetuning import finetune
-from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
+from sswim.hidden import HiddenSteps, batch_size, sample_hidden
 from sswim.initialization import initialize
 from sswim.kernels import Kernel
+from sswim.labelled import LabelledSamples, voltage_output
 from sswim.network import SpikingNetwork
 from sswim.readout import REGULARIZATION, NormalEquations
-from sswim.report import LayerReport, SamplingReport, Summary, summarize
+from sswim.report import SamplingReport, Summary, summarize
 from sswim.sampling import sample
-from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS, TemporalGrid
-from sswim.windows import Index, Subset
+from sswim.steps import TemporalGrid
+from sswim.training import SCRATCH, check_gradient, train_further, untrained_report
+from sswim.windows import Subset, batches
 
-__all__ = ["Classifier", "LabelledSamples"]
+__all__ = ["Classifier"]
 
 READOUTS = ("direct", "voltage", "spikes")
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
-# Samples that are encoded with one generator: what is drawn for a sample does not depend on the batch it comes in.
-BLOCK = 100
 # The encoder of images unless told: few steps, which is quick and loses nothing.
 FAST = Rate(steps=15, rate=1.0)
 # Spike costs of an output layer that are tried.
@@ -46,71 +44,7 @@ COSTS = (-0.1, -0.25, -0.5, -1.0, -1.5)
 Self = TypeVar("Self", bound="Classifier")
 
 
-class LabelledSamples:
-    """Inputs with a class each, encoded as they are asked for.
-
-    Parameters
-    ----------
-    X : Tensor of shape (samples, channels), intensities, or (samples, steps, channels), or EventStreams
-    labels : Tensor of shape (samples,)
-    classes, horizon : int
-    voltage : float
-        Target of the right class, and minus that of the others (the paper's surrogate voltage).
-    encoder : Encoder, optional
-        For intensities.
-    seed : int
-        Of what the encoder draws.
-    scale : tuple of float, optional
-        Intensities that are brought to 0 and 1; beyond, they are cut off.
-    """
-
-    def __init__(
-        self,
-        X: Any,
-        labels: Tensor,
-        classes: int,
-        horizon: int,
-        voltage: float,
-        encoder: Any = None,
-        seed: int = 0,
-        scale: tuple[float, float] | None = None,
-    ) -> None:
-        self.X, self.labels, self.classes, self.horizon, self.voltage = X, labels, classes, horizon, voltage
-        self.encoder, self._seed, self._scale = encoder, seed, scale
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def inputs(self, index: Index) -> Any:
-        """Return the inputs (batch, window, channels), or the events, of the samples numbered `index`."""
-        numbers = torch.arange(len(self.X))[index]
-        if isinstance(self.X, EventStreams):
-            return self.X.batch(numbers)
-        if self.encoder is None:
-            return self.X[index].float()
-        found: Tensor | None = None
-        # Whole blocks are encoded, so that a sample's spikes are the same whoever asks for it.
-        for block in (numbers // BLOCK).unique().tolist():
-            here = numbers // BLOCK == block
-            first = block * BLOCK
-            state = np.random.SeedSequence(self._seed, spawn_key=(block,)).generate_state(1)
-            generator = torch.Generator().manual_seed(int(state[0]))
-            values = self.X[first : first + BLOCK].float()
-            if self._scale is not None:
-                values = ((values - self._scale[0]) / (self._scale[1] - self._scale[0])).clamp(0, 1)
-            spikes = self.encoder.encode(values, generator)[numbers[here] - first]
-            if found is None:
-                found = spikes.new_empty(len(numbers), *spikes.shape[1:])
-            found[here] = spikes
-        return torch.zeros(0, self.encoder.steps, self.X.shape[1]) if found is None else found
-
-    def targets(self, index: Index) -> Tensor:
-        """Return the surrogate voltages (batch, horizon, classes)."""
-        hot = torch.nn.functional.one_hot(self.labels[index], self.classes).float()
-        return (self.voltage * (2 * hot - 1))[:, None].expand(-1, self.horizon, -1)
-
-
-class Classifier(ClassifierMixin, BaseEstimator):
+class Classifier(ClassifierMixin, Estimator):
     """Classify images, or signals and spikes in time, with a spiking network that is sampled.
 
     Parameters
@@ -253,14 +187,8 @@ class Classifier(ClassifierMixin, BaseEstimator):
         y : array of shape (samples,)
             Labels of any type.
         """
-        before = {name: self.__dict__.pop(name) for name in list(vars(self)) if name.endswith("_")}
-        try:
+        with self._fitting():
             self._fit(X, y)
-        except BaseException:
-            for name in [name for name in vars(self) if name.endswith("_")]:
-                delattr(self, name)
-            self.__dict__.update(before)
-            raise
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
@@ -304,10 +232,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"readout must be one of {', '.join(map(repr, READOUTS))}, got {self.readout!r}.")
         if self.integrate not in ("horizon", "all"):
             raise ValueError(f"integrate must be 'horizon' or 'all', got {self.integrate!r}.")
-        if self.train not in ("sample", "gradient", "sample+gradient"):
-            raise ValueError(f"train must be one of 'sample', 'gradient', 'sample+gradient', got {self.train!r}.")
-        if self.gradient is not None and self.train == "sample":
-            raise ValueError("gradient: options of a training that train='sample' does without. Set train='sample+gradient'.")
+        if self.train not in TRAININGS:
+            raise ValueError(f"train must be one of {', '.join(map(repr, TRAININGS))}, got {self.train!r}.")
+        check_gradient(self.gradient, self.train)
         if self.class_weight is not None and self.readout != "direct":
             raise ValueError("class_weight needs readout='direct'.")
         check_integer("horizon", self.horizon, 1), check_integer("initial_batch", self.initial_batch, 2)
@@ -413,14 +340,14 @@ class Classifier(ClassifierMixin, BaseEstimator):
                 "fewer neurons or traces, or allow more."
             )
         regularization = resolve("regularization", self.regularization, REGULARIZATION, "basis")
-        steps = HiddenSteps(
-            resolve("temporal", self._temporal(), TEMPORAL, "assign"),
-            resolve_metrics("input_metric", self.input_metric, METRICS),
-            resolve_metrics("deeper_metric", self.deeper_metric, EMBEDDINGS),
-            {"class": METRICS["class"]},
-            resolve("pairs", self.pairs, PAIRS, "draw"),
-            resolve("weights", self.weights, WEIGHTS, "directions"),
-            resolve("normalizer", self.normalizer, NORMALIZERS, "scale"),
+        steps = HiddenSteps.named(
+            temporal=self._temporal(),
+            input_metric=self.input_metric,
+            deeper_metric=self.deeper_metric,
+            output_metric="class",
+            pairs=self.pairs,
+            weights=self.weights,
+            normalizer=self.normalizer,
         )
         weight = torch.ones(len(self.classes_), dtype=torch.float64)
         if self.class_weight is not None:
@@ -439,7 +366,7 @@ class Classifier(ClassifierMixin, BaseEstimator):
             with tracker.step("output weights"):
                 read = network.features()
                 for equations, part in zip(sums, (train, held_out), strict=True):
-                    for index in tracker.count(list(self._batches(len(part)))):
+                    for index in tracker.count(self._batches(len(part))):
                         f, y = read(part.inputs(index)), part.targets(index)[:, 0]
                         weights = None if self.class_weight is None else weight[y.argmax(dim=1)].to(f.device)
                         equations.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
@@ -469,11 +396,11 @@ class Classifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _size(self) -> int:
-        """How many samples are simulated at once: whole blocks of the encoder."""
-        return max(BLOCK, batch_size(self.network_, parse_memory(self.memory)) // BLOCK * BLOCK)
+        """How many samples are simulated at once."""
+        return batch_size(self.network_, parse_memory(self.memory))
 
-    def _batches(self, count: int) -> Iterator[slice]:
-        return (slice(first, min(first + self._size, count)) for first in range(0, count, self._size))
+    def _batches(self, count: int) -> list[slice]:
+        return batches(count, self._size)
 
     def _fit_voltages(self, train: Subset, held_out: Subset) -> SamplingReport:
         """Fit the network as in the paper, its output voltages to the surrogate."""
@@ -502,43 +429,19 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Begin from scratch."""
         few = torch.arange(min(len(train), self.initial_batch))
         initialize(self.network_, train.inputs(few), random_state=self.random_state)
-        none = torch.zeros(0, 2, dtype=torch.long)
-        layers = [LayerReport("", "", {}, none, torch.zeros(n), True) for n in self.network_.hidden]
-        rows = len(self.network_.readout.weights)
-        return SamplingReport(layers, torch.zeros(0), torch.zeros(rows), 1, None, len(train), 0, self._size)
+        return untrained_report(self.network_, 0.0, len(train), 0)
 
     def _train(self, train: Subset, held_out: Subset) -> None:
         """Train by gradients, on the output's mean voltages."""
-        options: dict[str, Any] = {
-            "random_state": self.random_state or 0,
-            "memory": self.memory,
-            "verbose": self.verbose,
-            "penalty": 0.0,
-        }
-        if self.train == "gradient":
-            options["learning_rate"] = 5e-4
-        spiking, self.network_.readout.spiking = self.network_.readout.spiking, False
 
         def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
             return torch.nn.functional.cross_entropy(output.mean(dim=1), target.mean(dim=1).argmax(dim=1))
 
-        options = {**options, "loss": cross_entropy, **(self.gradient or {})}
-        self.training_ = finetune(self.network_, train, validation=held_out, **options)
-        self.network_.readout.spiking = spiking
-        spikes = self.network_.simulate(train.inputs(torch.arange(min(len(train), 200)))).spikes
-        for layer, a in zip(self.report_.layers, spikes, strict=True):
-            layer.rates = a.double().mean(dim=(0, 1)).cpu()
-
-    @torch.no_grad()
-    def _voltages(self, samples: Any, count: int) -> Tensor:
-        """Return the output layer's potentials (classes, steps, samples) before it fires, of the first samples."""
-        network = self.network_
-        spiking, network.readout.spiking = network.readout.spiking, False
-        found = [
-            network.simulate(samples.inputs(part)).output.permute(2, 1, 0) for part in self._batches(min(count, len(samples)))
-        ]
-        network.readout.spiking = spiking
-        return torch.cat(found, dim=2)
+        options = {"loss": cross_entropy, "penalty": 0.0}
+        if self.train == "gradient":
+            options["learning_rate"] = SCRATCH["learning_rate"]
+        with voltage_output(self.network_):
+            train_further(self, train, held_out, self.report_, options)
 
     @torch.no_grad()
     def _normalize(self, held_out: Subset) -> None:
@@ -548,7 +451,9 @@ class Classifier(ClassifierMixin, BaseEstimator):
         Judged on the validation part.
         """
         readout, count = self.network_.readout, min(len(held_out), 1000)
-        v = self._voltages(held_out, count)
+        with voltage_output(self.network_):
+            found = [self.network_.simulate(held_out.inputs(part)).output for part in self._batches(count)]
+        v = torch.cat(found).permute(2, 1, 0)  # (C, S, B)
         label = held_out.targets(torch.arange(count))[:, 0].argmax(dim=1).to(v.device)
         grid = itertools.product(COSTS, torch.logspace(-1, 0.5, 10).tolist(), torch.linspace(-0.5, 1.25, 8).tolist())
         best, chosen = -1.0, (-1.0, 1.0, 0.0)
@@ -578,16 +483,17 @@ class Classifier(ClassifierMixin, BaseEstimator):
     def _decision(self, samples: LabelledSamples | Subset) -> Tensor:
         """Return the decision values (samples, classes)."""
         network = self.network_
+        # In float64, so that a sample's values do not depend on the batch it comes in.
+        read, readout = network.features() if network.direct else None, copy.deepcopy(network.readout).double()
         parts = []
         with torch.no_grad():
-            if network.direct:
-                # In float64, so that a sample's values do not depend on the batch it comes in.
-                read, readout = network.features(), copy.deepcopy(network.readout).double()
-                parts = [readout(read(samples.inputs(part)).double()[:, None])[:, 0].T for part in self._batches(len(samples))]
-            else:
-                for part in self._batches(len(samples)):
-                    parts.append(network.simulate(samples.inputs(part)).output[:, self._first :].sum(dim=1))
-        return torch.cat(parts).double().cpu()
+            for part in self._batches(len(samples)):
+                x = samples.inputs(part)
+                if read is not None:
+                    parts.append(readout(read(x).double()[:, None])[:, 0].T)
+                else:
+                    parts.append(network.simulate(x).output[:, self._first :].sum(dim=1).double())
+        return torch.cat(parts).cpu()
 
     def _fit_temperature(self, held_out: Subset) -> float:
         """Return the temperature of least cross entropy on the validation part."""
@@ -622,17 +528,3 @@ class Classifier(ClassifierMixin, BaseEstimator):
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
         return summarize(self.network_, self.report_, title=f"Classifier, {len(self.classes_)} classes", unit="sample")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""
-        from sswim.io import save
-
-        check_is_fitted(self)
-        save(self, path)
-
-    @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote. Nothing in the file is executed."""
-        from sswim.io import load
-
-        return load(path, cls)

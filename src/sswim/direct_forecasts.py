@@ -15,11 +15,10 @@ from sswim._checks import parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.direct import DirectFit, Origins, fit_direct, held_out_errors
-from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
+from sswim.hidden import HiddenSteps, batch_size, sample_hidden
 from sswim.layers import DirectReadout
 from sswim.readout import REGULARIZATION
 from sswim.report import SamplingReport
-from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS
 from sswim.trajectory import EncodedWindows
 
 if TYPE_CHECKING:
@@ -55,15 +54,15 @@ def fit(model: Forecaster, rows: Sequence[Tensor], kept: int) -> SamplingReport:
             "channels='shared', skip=False or fewer neurons, or allow more."
         )
     regularization = resolve("regularization", model.regularization, REGULARIZATION, "basis")
-    steps = HiddenSteps(
-        resolve("temporal", "spread" if model.temporal == "auto" else model.temporal, TEMPORAL, "assign"),
-        resolve_metrics("input_metric", model.input_metric, METRICS),
-        resolve_metrics("deeper_metric", model.deeper_metric, EMBEDDINGS),
-        resolve_metrics("output_metric", model.output_metric, METRICS),
-        resolve("pairs", model.pairs, PAIRS, "draw"),
-        resolve("weights", model.weights, WEIGHTS, "directions"),
-        resolve("normalizer", "diverse" if model.normalizer == "auto" else model.normalizer, NORMALIZERS, "scale"),
-        model.blocks,
+    steps = HiddenSteps.named(
+        temporal="spread" if model.temporal == "auto" else model.temporal,
+        input_metric=model.input_metric,
+        deeper_metric=model.deeper_metric,
+        output_metric=model.output_metric,
+        pairs=model.pairs,
+        weights=model.weights,
+        normalizer="diverse" if model.normalizer == "auto" else model.normalizer,
+        blocks=model.blocks,
     )
     origins = _origins(model, rows)
     if model.train == "gradient":

@@ -1,13 +1,14 @@
 r"""Encoders: from intensities, such as pixels, to spikes in time.
 
 An encoder maps intensities in [0, 1] of shape (samples, channels) to spike counts (samples, steps, channels). Any object with
-such a method `encode` serves as one.
+such a method `encode` and a number of `steps` serves as one. Where its attribute `draws` is False nothing is random, and many
+samples are encoded at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class _Timed:
+    draws: ClassVar[bool] = False
     steps: int = 100
 
     def __post_init__(self) -> None:
@@ -58,6 +60,7 @@ class Poisson(_Timed):
     (torch.Size([1, 1000, 2]), 0.0, True)
     """
 
+    draws: ClassVar[bool] = True
     rate: float = 0.2
 
     def __post_init__(self) -> None:

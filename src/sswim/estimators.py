@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -11,20 +9,20 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sswim import direct_forecasts, trajectory
 from sswim._checks import check_fraction, check_integer, parse_memory, parse_seconds
+from sswim._estimator import DTYPES, TRAININGS, Estimator
 from sswim._scaling import scales
 from sswim._series import Series, as_series, continue_index
 from sswim._tracking import Tracker
 from sswim.encoding import Encoder, find_columns, find_floors
-from sswim.finetuning import finetune
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
+from sswim.training import check_gradient
 from sswim.tuning import tune
 from sswim.windows import Windows
 
@@ -34,19 +32,16 @@ ENGINES = {"trajectory": trajectory, "direct": direct_forecasts}
 CHOICES = {
     "channels": ("joint", "shared"),
     "readout": tuple(ENGINES),
-    "train": ("sample", "gradient", "sample+gradient"),
+    "train": TRAININGS,
     "scaling": ("auto", "channel", "standard", "adaptive", "window", "none"),
 }
 PAPER = {"channels": "joint", "readout": "trajectory", "skip": False, "floor": False}
 # How many weighted means over all channels are taken of every feature.
 FACTORS = 5
-# Options of `finetune` that a user may set; the others are the estimator's.
-GRADIENT = set(inspect.signature(finetune).parameters) - {"network", "X", "Y", "validation"}
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 Self = TypeVar("Self", bound="Forecaster")
 
 
-class Forecaster(BaseEstimator):
+class Forecaster(Estimator):
     """Forecast a multivariate series with a spiking network that is sampled, not trained by gradients.
 
     One small network runs along every channel and each step ahead is read with weights of its own; see `Forecaster.paper` for
@@ -263,16 +258,9 @@ class Forecaster(BaseEstimator):
         breaks : int or sequence of int, optional
             Rows at which a new stretch begins, or every how many rows one does: windows do not cross these either.
         """
-        # A fit that fails leaves the estimator as it was.
-        before = {name: self.__dict__.pop(name) for name in list(vars(self)) if name.endswith("_")}
-        try:
+        with self._fitting():
             self._check_params()
             self._fit(as_series(X, breaks=breaks, missing=self.missing))
-        except BaseException:
-            for name in [name for name in vars(self) if name.endswith("_")]:
-                delattr(self, name)
-            self.__dict__.update(before)
-            raise
         return self
 
     def _fit(self, series: Series) -> None:
@@ -425,20 +413,6 @@ class Forecaster(BaseEstimator):
         check_is_fitted(self)
         return summarize(self.network_, self.report_, title=f"Forecaster, {self.window} -> {self.horizon} steps")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""
-        from sswim.io import save
-
-        check_is_fitted(self)
-        save(self, path)
-
-    @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a model that `save` wrote. Nothing in the file is executed."""
-        from sswim.io import load
-
-        return load(path, cls)
-
     def _check_params(self) -> None:
         """Check what `sample` and `SpikingNetwork` do not."""
         check_integer("window", self.window, 1)
@@ -459,11 +433,7 @@ class Forecaster(BaseEstimator):
             parse_seconds("tune", self.tune)
             if self.train != "sample":
                 raise ValueError("tune chooses among sampled networks: leave train='sample', or tune away.")
-        if self.gradient is not None and self.train == "sample":
-            raise ValueError("gradient: options of a training that train='sample' does without. Set train='sample+gradient'.")
-        unknown = sorted(set(self.gradient or {}) - GRADIENT)
-        if unknown:
-            raise ValueError(f"gradient: unknown options {unknown}. Valid ones: {sorted(GRADIENT)}.")
+        check_gradient(self.gradient, self.train)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 

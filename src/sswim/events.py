@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ class EventBatch:
     count: int
     inputs: int
     window: int
+    requires_grad: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return self.count

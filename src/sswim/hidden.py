@@ -17,7 +17,7 @@ from sswim.network import SpikingNetwork
 from sswim.readout import NormalEquations
 from sswim.report import LayerReport
 from sswim.simulate import Workspace, filter_signals, fire, refractory_taps
-from sswim.steps import EMBEDDINGS, PotentialStatistics, VanRossum
+from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS, PotentialStatistics, VanRossum
 from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
 from sswim.windows import batches
@@ -65,6 +65,31 @@ class HiddenSteps:
     weights: Any
     normalizer: Any
     blocks: int = 1
+
+    @classmethod
+    def named(
+        cls,
+        *,
+        temporal: Any,
+        input_metric: Any,
+        deeper_metric: Any,
+        output_metric: Any,
+        pairs: Any,
+        weights: Any,
+        normalizer: Any,
+        blocks: int = 1,
+    ) -> HiddenSteps:
+        """Return the steps that names, or objects of the user's own, stand for."""
+        return cls(
+            resolve("temporal", temporal, TEMPORAL, "assign"),
+            resolve_metrics("input_metric", input_metric, METRICS),
+            resolve_metrics("deeper_metric", deeper_metric, EMBEDDINGS),
+            resolve_metrics("output_metric", output_metric, METRICS),
+            resolve("pairs", pairs, PAIRS, "draw"),
+            resolve("weights", weights, WEIGHTS, "directions"),
+            resolve("normalizer", normalizer, NORMALIZERS, "scale"),
+            blocks,
+        )
 
 
 def sample_hidden(

@@ -276,8 +276,8 @@ class SpikingNetwork(nn.Module):
         past = past.to(self.skip_weights)
         return torch.einsum("bwo,hw->bho", past, self.skip_weights) + self.skip_biases[:, None]
 
-    def forward(self, x: Tensor, groups: Tensor | None = None, past: Tensor | None = None) -> Tensor:
-        """Map a batch (batch, window, inputs) to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs).
+    def forward(self, x: Any, groups: Tensor | None = None, past: Tensor | None = None) -> Tensor:
+        """Map (batch, window, inputs), or events, to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs).
 
         `groups` is for direct outputs that correct groups, see `DirectReadout`. `past` (batch, window, outputs) is what a skip
         connection sees, the first inputs unless told.
@@ -285,40 +285,38 @@ class SpikingNetwork(nn.Module):
         traced = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
         if traced or self.soft:
             return self.activity(x, groups, past).output
-        past = x[:, :, : self.outputs] if past is None else past
         if self.direct:
-            signals = self._signals(x)  # (D, O, B)
-            return self._read_traces(self.stream(len(x)).advance(signals)[:, -1:], signals, past, groups)
+            return self._read_traces(self.features()(x), x, groups, past)
         output = self._read_filters(self.start)
         y = self._read(self.hidden_spikes(x, self.hidden_filters(steps=output.shape[2])), self.start, output)
-        return y + self.skipped(past) if self.skip else y
+        return y + self.skipped(x[:, :, : self.outputs] if past is None else past) if self.skip else y
 
-    def _read_traces(self, features: Tensor, signals: Tensor, past: Tensor, groups: Tensor | None) -> Tensor:
-        """Return a direct output (batch, horizon, outputs) from traces (features, 1, batch)."""
+    def _read_traces(self, traces: Tensor, x: Any, groups: Tensor | None, past: Tensor | None = None) -> Tensor:
+        """Return a direct output (batch, horizon, outputs) from traces (features, batch)."""
+        features = traces[:, None]
         if self.skip:
-            own = past.to(features).permute(2, 1, 0).flatten(0, 1)
-            features = torch.cat([features, torch.cat([own, signals[self.outputs :, -1]])[:, None]])
-        return self.readout(features, groups)[:, 0].T.reshape(signals.shape[2], self.horizon, self.outputs)
+            own = (x[:, :, : self.outputs] if past is None else past).to(traces).permute(2, 1, 0).flatten(0, 1)
+            others = x[:, -1, self.outputs :].to(traces).T
+            features = torch.cat([features, torch.cat([own, others])[:, None]])
+        return self.readout(features, groups)[:, 0].T.reshape(len(x), self.horizon, self.outputs)
 
     def activity(self, x: Tensor, groups: Tensor | None = None, past: Tensor | None = None) -> Activity:
         """Return every layer's spikes and the output as `forward` puts it out, all of them with gradients."""
         if isinstance(x, EventBatch):
             raise TypeError("x: gradients need inputs on the grid of steps: pass `x.dense()`.")
-        signals = given = self._signals(x)
-        past = x[:, :, : self.outputs] if past is None else past
-        spikes = []
+        signals, spikes = self._signals(x), []
         for layer in self.layers:
             signals = self._through(layer, signals)
             spikes.append(signals)
         if self.direct:
             traces = torch.matmul(self._decay(signals), torch.cat(spikes)).flatten(0, 1)  # (N K, B)
-            y = self._read_traces(traces[:, None], given, past, groups)
+            y = self._read_traces(traces, x, groups, past)
         else:
             if self.readout.spiking:
                 y = self._through(self.readout, signals)[:, self.start :].permute(2, 1, 0)
             else:
                 y = self.readout.respond(signals, self.steps, self.start).permute(2, 1, 0)
-            y = y + self.skipped(past) if self.skip else y
+            y = y + self.skipped(x[:, :, : self.outputs] if past is None else past) if self.skip else y
         return Activity([a.permute(2, 1, 0) for a in spikes], y)
 
     def _through(self, layer: SpikingLayer, signals: Tensor) -> Tensor:
@@ -382,8 +380,6 @@ class SpikingNetwork(nn.Module):
             signals = layer.fire(layer.potentials(signals, filters))
             spikes.append(signals.permute(2, 1, 0))
         if self.direct:
-            if isinstance(x, EventBatch):
-                return Activity(spikes, self.readout(self.features()(x)[:, None])[:, 0].T.reshape(len(x), self.horizon, -1))
             return Activity(spikes, self.forward(x, groups))
         filters = self._read_filters(0)
         return Activity(spikes, self._read(signals[:, : filters.shape[2]], 0, filters))

@@ -87,6 +87,8 @@ class NormalEquations:
         else:
             weights = weights.double()
             total = float(weights.sum())
+            if total == 0:
+                return
             mean, target_mean = level.double() @ weights / total, targets[:, 0] @ weights / total
         level -= mean[:, None].to(level.dtype)
         y = targets.clone()

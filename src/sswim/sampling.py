@@ -12,7 +12,7 @@ from sswim._checks import check_fraction, check_integer, parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.events import dense
-from sswim.hidden import HiddenSteps, batch_size, resolve_metrics, sample_hidden
+from sswim.hidden import HiddenSteps, batch_size, sample_hidden
 from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
 from sswim.readout import REGULARIZATION, NormalEquations
@@ -21,13 +21,7 @@ from sswim.simulate import Workspace
 from sswim.sliding import SlidingEquations, shiftable
 from sswim.steps import (
     DELAYS,
-    EMBEDDINGS,
-    METRICS,
-    NORMALIZERS,
-    PAIRS,
     SUPPORTS,
-    TEMPORAL,
-    WEIGHTS,
 )
 from sswim.traces import ASSEMBLIES, Trace
 from sswim.windows import Samples, Subset, TensorSamples, batches
@@ -123,13 +117,15 @@ def sample(
     >>> report.samples, report.layers[0].silent
     (160, 0)
     """
-    temporal = resolve("temporal", temporal, TEMPORAL, "assign")
-    input_metrics = resolve_metrics("input_metric", input_metric, METRICS)
-    deeper_metrics = resolve_metrics("deeper_metric", deeper_metric, EMBEDDINGS)
-    output_metrics = resolve_metrics("output_metric", output_metric, METRICS)
-    pairs = resolve("pairs", pairs, PAIRS, "draw")
-    weights = resolve("weights", weights, WEIGHTS, "directions")
-    normalizer = resolve("normalizer", normalizer, NORMALIZERS, "scale")
+    steps = HiddenSteps.named(
+        temporal=temporal,
+        input_metric=input_metric,
+        deeper_metric=deeper_metric,
+        output_metric=output_metric,
+        pairs=pairs,
+        weights=weights,
+        normalizer=normalizer,
+    )
     delays = resolve("delays", delays, DELAYS, "correlate")
     supports = resolve("supports", supports, SUPPORTS, "choose")
     regularization = resolve("regularization", regularization, REGULARIZATION, "basis")
@@ -153,8 +149,6 @@ def sample(
             signals = dense(train.inputs(chosen)).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
             targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
             require_finite(signals, targets)
-
-            steps = HiddenSteps(temporal, input_metrics, deeper_metrics, output_metrics, pairs, weights, normalizer)
 
         spikes, layer_reports = sample_hidden(network, signals, targets, steps, budget, random, tracker)
         for report in layer_reports:

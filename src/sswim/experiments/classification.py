@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from sswim.classifier import Classifier
 from sswim.datasets import load_images
 from sswim.experiments.runner import EXPERIMENTS, Experiment
+from sswim.labelled import voltage_output
 
 __all__ = ["classification"]
 
@@ -65,9 +66,8 @@ def measure(
     }
     model = Classifier.paper((width,) * layers, readout="spikes", **options).fit(X, y)
     scores = {"spikes": float(model.score(test, labels))}
-    model.network_.readout.spiking = False
-    scores["voltage"] = float(model.score(test, labels))
-    model.network_.readout.spiking = True
+    with voltage_output(model.network_):
+        scores["voltage"] = float(model.score(test, labels))
     model.renormalize(X[-len(X) // 6 :], y[-len(X) // 6 :])
     scores["spikes_normalized"] = float(model.score(test, labels))
     scores["direct"] = float(Classifier((width,) * layers, **options).fit(X, y).score(test, labels))
