@@ -137,7 +137,7 @@ def test_events_are_recognised_and_channels_merged():
     assert isinstance(model.encoder_, ExactEvents) and model.network_.inputs == 8
     merged = Classifier(hidden=(30,), encoder=ExactEvents(merge=3), random_state=0, verbose=0).fit(X, y)
     assert merged.network_.inputs == 3 and merged.score(X, y) > 0.9
-    with pytest.raises(ValueError, match="train: gradients need inputs on the grid"):
+    with pytest.raises(ValueError, match="train: gradients need events on whole steps"):
         Classifier(hidden=(30,), train="gradient", verbose=0).fit(X, y)
     with pytest.raises(ValueError, match="X must hold events"):
         model.predict(np.zeros((2, 30, 8)))

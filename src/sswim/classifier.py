@@ -92,6 +92,8 @@ class Classifier(ClassifierMixin, Estimator):
     report_ : SamplingReport
     range_ : tuple of float
         Least and largest intensity of the training samples, which are brought to 0 and 1.
+    normalization_ : tuple of float
+        With ``readout="spikes"`` and ``normalize``: what the output's voltages were multiplied by and shifted by, and the cost.
     temperature_ : float
         What decision values are divided by for probabilities, fitted on the validation part.
 
@@ -284,9 +286,9 @@ class Classifier(ClassifierMixin, Estimator):
 
     def _events(self, X: Any, *, fitting: bool) -> EventStreams:
         if fitting:
-            if self.train != "sample":
-                raise ValueError("train: gradients need inputs on the grid of steps. Bin the events, or leave train='sample'.")
             self.encoder_ = self.encoder if isinstance(self.encoder, ExactEvents) else ExactEvents()
+            if self.train != "sample" and self.encoder_.exact:
+                raise ValueError("train: gradients need events on whole steps: pass encoder=ExactEvents(exact=False, ...).")
             streams = self.encoder_.encode(X)
             self.shape_, self.n_features_in_ = (streams.window, streams.inputs), streams.inputs
             return streams
@@ -428,7 +430,7 @@ class Classifier(ClassifierMixin, Estimator):
     def _start(self, train: Subset) -> SamplingReport:
         """Begin from scratch."""
         few = torch.arange(min(len(train), self.initial_batch))
-        initialize(self.network_, train.inputs(few), random_state=self.random_state)
+        initialize(self.network_, dense(train.inputs(few)), random_state=self.random_state)
         return untrained_report(self.network_, 0.0, len(train), 0)
 
     def _train(self, train: Subset, held_out: Subset) -> None:
@@ -450,11 +452,9 @@ class Classifier(ClassifierMixin, Estimator):
         Voltages of plus or minus ``1 + delta`` make a neuron fire as often as it can, or never: numbers of spikes say little.
         Judged on the validation part.
         """
-        readout, count = self.network_.readout, min(len(held_out), 1000)
-        with voltage_output(self.network_):
-            found = [self.network_.simulate(held_out.inputs(part)).output for part in self._batches(count)]
-        v = torch.cat(found).permute(2, 1, 0)  # (C, S, B)
-        label = held_out.targets(torch.arange(count))[:, 0].argmax(dim=1).to(v.device)
+        readout, few = self.network_.readout, Subset(held_out, torch.arange(min(len(held_out), 1000)))
+        v = self._voltages(few)
+        label = few.targets(slice(None))[:, 0].argmax(dim=1).to(v.device)
         grid = itertools.product(COSTS, torch.logspace(-1, 0.5, 10).tolist(), torch.linspace(-0.5, 1.25, 8).tolist())
         best, chosen = -1.0, (-1.0, 1.0, 0.0)
         for cost, alpha, beta in grid:
@@ -467,18 +467,13 @@ class Classifier(ClassifierMixin, Estimator):
         readout.costs.fill_(cost)
         readout.weights *= alpha
         readout.biases.mul_(alpha).add_(beta)
+        self.normalization_ = (alpha, beta, cost)
 
-    def renormalize(self: Self, X: Any, y: Any) -> Self:
-        """Set scale, shift and costs of a spike readout such that counts tell the classes of these samples apart best."""
-        check_is_fitted(self)
-        if self.readout != "spikes":
-            raise ValueError("renormalize needs readout='spikes'.")
-        values, labels = self._values(X), np.searchsorted(self.classes_, np.asarray(y)).clip(max=len(self.classes_) - 1)
-        if (self.classes_[labels] != np.asarray(y)).any():
-            raise ValueError("y holds labels that were not in fit.")
-        samples = self._samples(values, torch.from_numpy(labels), 0)
-        self._normalize(Subset(samples, torch.arange(len(values))))
-        return self
+    def _voltages(self, samples: LabelledSamples | Subset) -> Tensor:
+        """Return the output layer's voltages (classes, steps, samples), before any spikes."""
+        with voltage_output(self.network_):
+            found = [self.network_.simulate(samples.inputs(part)).output for part in self._batches(len(samples))]
+        return torch.cat(found).permute(2, 1, 0)
 
     def _decision(self, samples: LabelledSamples | Subset) -> Tensor:
         """Return the decision values (samples, classes)."""
@@ -504,12 +499,15 @@ class Classifier(ClassifierMixin, Estimator):
         losses = torch.stack([torch.nn.functional.cross_entropy(values / t, label) for t in grid])
         return float(grid[losses.argmin()])
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return how much speaks for each class: (samples, classes), or (samples,) for the second of two classes."""
+    def _unlabelled(self, X: Any) -> LabelledSamples:
+        """Return samples to be classified as the network takes them."""
         check_is_fitted(self)
         values = self._values(X)
-        unknown = torch.zeros(len(values), dtype=torch.long)
-        decision = self._decision(self._samples(values, unknown, 0)).numpy()
+        return self._samples(values, torch.zeros(len(values), dtype=torch.long), 0)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return how much speaks for each class: (samples, classes), or (samples,) for the second of two classes."""
+        decision = self._decision(self._unlabelled(X)).numpy()
         return decision[:, 1] - decision[:, 0] if len(self.classes_) == 2 else decision
 
     def predict_proba(self, X: Any) -> np.ndarray:

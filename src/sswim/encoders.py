@@ -2,7 +2,8 @@ r"""Encoders: from intensities, such as pixels, to spikes in time.
 
 An encoder maps intensities in [0, 1] of shape (samples, channels) to spike counts (samples, steps, channels). Any object with
 such a method `encode` and a number of `steps` serves as one. Where its attribute `draws` is False nothing is random, and many
-samples are encoded at once.
+samples are encoded at once. Where it has a method `events` too, spikes are handed on as events, which is quicker if they are
+few.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from sswim._checks import check_integer, check_positive
+from sswim.events import EventBatch
 
 __all__ = ["ENCODERS", "Encoder", "Latency", "Poisson", "Rate"]
 
@@ -44,7 +46,8 @@ class _Timed:
 class Poisson(_Timed):
     r"""As in the paper: :math:`\text{Poisson}(\alpha \cdot O \cdot p)` spikes, spread uniformly over the `O` steps.
 
-    On a grid of steps that is the same as an independent :math:`\text{Poisson}(\alpha p)` number of spikes in each step.
+    On the grid of steps, where they are spread over, that is the same as an independent :math:`\text{Poisson}(\alpha p)` number
+    of spikes in each step.
 
     Parameters
     ----------
@@ -69,7 +72,15 @@ class Poisson(_Timed):
 
     def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
         """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
-        return torch.poisson((self.rate * intensity)[:, None].expand(-1, self.steps, -1).contiguous(), generator=generator)
+        return self.events(intensity, generator).dense().to(intensity.dtype)
+
+    def events(self, intensity: Tensor, generator: torch.Generator) -> EventBatch:
+        """Map intensities (samples, channels) in [0, 1] to spikes as events on whole steps."""
+        samples, channels = intensity.shape
+        number = torch.poisson(self.rate * self.steps * intensity, generator=generator).long().flatten()
+        place = torch.arange(samples * channels).repeat_interleave(number)
+        times = torch.randint(self.steps, (len(place),), generator=generator).double()
+        return EventBatch(times, place % channels, place // channels, samples, channels, self.steps, whole=True)
 
 
 @dataclass(frozen=True)

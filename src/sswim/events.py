@@ -17,7 +17,17 @@ from torch import Tensor
 from sswim._checks import check_integer, check_positive
 from sswim.kernels import Kernel
 
-__all__ = ["EventBatch", "EventStreams", "ExactEvents", "as_events", "dense", "event_response", "is_events"]
+__all__ = [
+    "EventBatch",
+    "EventStreams",
+    "ExactEvents",
+    "as_events",
+    "dense",
+    "event_response",
+    "is_events",
+    "join_events",
+    "project_events",
+]
 
 # Numbers that are computed with at once.
 CHUNK = 4_000_000
@@ -34,6 +44,8 @@ class EventBatch:
     channels, samples : Tensor of shape (events,), int64
     count, inputs, window : int
         Number of samples, of channels, and of steps.
+    whole : bool
+        Whether all times are whole steps.
     """
 
     times: Tensor
@@ -42,6 +54,7 @@ class EventBatch:
     count: int
     inputs: int
     window: int
+    whole: bool = False
     requires_grad: ClassVar[bool] = False
 
     def __len__(self) -> int:
@@ -56,6 +69,21 @@ class EventBatch:
         return counts.view(self.count, self.window, self.inputs)
 
 
+def join_events(batches: Sequence[EventBatch]) -> EventBatch:
+    """Return the events of several batches as one, samples in order."""
+    before = np.cumsum([0, *(batch.count for batch in batches)]).tolist()
+    first = batches[0]
+    return EventBatch(
+        torch.cat([batch.times for batch in batches]),
+        torch.cat([batch.channels for batch in batches]),
+        torch.cat([batch.samples + shift for batch, shift in zip(batches, before, strict=False)]),
+        before[-1],
+        first.inputs,
+        first.window,
+        whole=all(batch.whole for batch in batches),
+    )
+
+
 class EventStreams:
     """Ragged samples of events, which batches are taken from.
 
@@ -65,10 +93,15 @@ class EventStreams:
         Of each sample: times in steps, and whole numbers of channels.
     inputs, window : int
         Number of channels and of steps; later events are passed over.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether batches keep the exact times, or the nearest steps.
     """
 
     def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
-        self.inputs, self.window = inputs, window
+        self.inputs, self.window, self.exact = inputs, window, True
         ends = torch.tensor([0, *(len(t) for t in times)]).cumsum(dim=0)
         self._first, self._last = ends[:-1], ends[1:]
         self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
@@ -89,13 +122,14 @@ class EventStreams:
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._times[place], self._channels[place]
+        times = times if self.exact else times.round()
         seen = times < self.window
-        return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window)
+        return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
 
 
 @dataclass(frozen=True)
 class ExactEvents:
-    """How a `Classifier` takes events: at their exact times.
+    """How a `Classifier` takes events: at their exact times, or on the nearest steps.
 
     Parameters
     ----------
@@ -105,12 +139,15 @@ class ExactEvents:
         What times are multiplied by to become steps: 100 in the paper's experiments with spoken digits in seconds.
     merge : int
         So many neighbouring channels are made one: 10 in the same experiments.
+    exact : bool
+        Whether times stay exact, or are rounded to whole steps: that is much faster, and gradients need it.
     """
 
     steps: int | None = None
     scale: float = 1.0
     inputs: int | None = None
     merge: int = 1
+    exact: bool = True
 
     def __post_init__(self) -> None:
         check_positive("ExactEvents: scale", self.scale)
@@ -119,6 +156,7 @@ class ExactEvents:
     def encode(self, X: Any, window: int | None = None, inputs: int | None = None) -> EventStreams:
         """Return the events of samples; `window` and `inputs` are those of a fitted network."""
         streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps)
+        streams.exact = self.exact
         if self.merge > 1:
             streams._channels = streams._channels // self.merge
             streams.inputs = -(-streams.inputs // self.merge)
@@ -209,6 +247,20 @@ def _pair(number: int, sample: Any) -> tuple[np.ndarray, np.ndarray]:
     if (places < 0).any() or (places != np.round(places)).any():
         raise ValueError(f"X: channels of sample {number} must be whole numbers >= 0.")
     return time, places.astype(np.int64)
+
+
+def project_events(weights: Tensor, events: EventBatch, out: Tensor | None = None) -> Tensor:
+    r"""Sum up the weights of events on whole steps: :math:`\sum_{t_e = t} W_{i c_e}`, of shape (neurons, window, samples).
+
+    The same as the product of `weights` (neurons, inputs) with `events.dense()`, in a time that goes with the events alone.
+    """
+    place, order = (events.times.long() * events.count + events.samples).int().sort()
+    counts = torch.bincount(place, minlength=events.window * events.count)
+    channels = events.channels.int()[order].to(weights.device)
+    first = (counts.cumsum(dim=0) - counts).int().to(weights.device)
+    sums = torch.nn.functional.embedding_bag(channels, weights.T.contiguous(), first, mode="sum")  # (S B, N)
+    out = weights.new_empty(len(weights), len(sums)) if out is None else out
+    return out.copy_(sums.T).view(len(weights), events.window, events.count)
 
 
 def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Tensor, events: EventBatch, steps: int) -> Tensor:

@@ -25,6 +25,7 @@ from torch import Tensor
 from sswim._checks import check_integer, check_positive, parse_memory, parse_seconds
 from sswim._random import Randomness
 from sswim._tracking import Tracker
+from sswim.events import dense
 from sswim.network import SpikingNetwork
 from sswim.sampling import as_samples, require_finite, split_samples
 from sswim.windows import Samples
@@ -281,7 +282,7 @@ class _SampleBatches:
 
     def _batch(self, numbers: Tensor) -> Batch:
         index = (numbers[:, None] * self.group + torch.arange(self.group)).flatten()
-        x, y = self.samples.inputs(index), self.samples.targets(index)
+        x, y = dense(self.samples.inputs(index)), self.samples.targets(index)
         require_finite(x, y)
         context = getattr(self.samples, "context", None)
         return x, y, {} if context is None else context(index)

@@ -136,6 +136,7 @@ def _of_classifier(model: Any) -> dict[str, Any]:
         "encoder": encoder,
         "range": list(model.range_) if hasattr(model, "range_") else None,
         "temperature": model.temperature_,
+        "normalization": getattr(model, "normalization_", None),
     }
 
 
@@ -220,6 +221,8 @@ def _restore_classifier(model: Any, header: dict[str, Any]) -> None:
     if header["range"] is not None:
         model.range_ = tuple(header["range"])
     model.temperature_ = header["temperature"]
+    if header.get("normalization"):
+        model.normalization_ = tuple(header["normalization"])
     model.network_ = model._build_network(*model._input_shape)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.events import EventStreams
+from sswim.events import EventStreams, join_events
 from sswim.network import SpikingNetwork
 from sswim.windows import Index
 
@@ -62,12 +62,14 @@ class LabelledSamples:
         if not getattr(self.encoder, "draws", True):
             return self.encoder.encode(self._intensities(numbers), torch.Generator())
         # Each with a generator of its own, so that a sample's spikes are the same whoever asks for it.
-        found = []
-        for number in numbers.tolist():
+        encode, found = getattr(self.encoder, "events", self.encoder.encode), []
+        for number, intensity in zip(numbers.tolist(), self._intensities(numbers)[:, None], strict=True):
             state = np.random.SeedSequence(self._seed, spawn_key=(number,)).generate_state(1)
             generator = torch.Generator().manual_seed(int(state[0]))
-            found.append(self.encoder.encode(self._intensities(torch.tensor([number])), generator))
-        return torch.cat(found) if found else torch.zeros(0, self.encoder.steps, self.X.shape[1])
+            found.append(encode(intensity, generator))
+        if not found:
+            return torch.zeros(0, self.encoder.steps, self.X.shape[1])
+        return torch.cat(found) if isinstance(found[0], Tensor) else join_events(found)
 
     def _intensities(self, numbers: Tensor) -> Tensor:
         """Return intensities (samples, channels) in [0, 1]."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sswim.events import EventBatch, event_response
+from sswim.events import EventBatch, event_response, project_events
 from sswim.gradients import convolve, fire_through
 from sswim.kernels import Kernel
 from sswim.simulate import Workspace, filter_signals, fire, kernel_taps, refractory_taps, toeplitz
@@ -88,6 +88,13 @@ class SpikingLayer(nn.Module):
 
     def potentials(self, signals: Tensor | EventBatch, filters: Tensor, work: Workspace | None = None) -> Tensor:
         """Return response plus bias, without refractory part, of shape (neurons, steps, batch)."""
+        if isinstance(signals, EventBatch) and signals.whole:
+            neurons, _, seen = filters.shape
+            work = Workspace() if work is None else work
+            place = work.take("projected", self.weights, neurons, signals.window * signals.count)
+            projected = project_events(self.weights.detach(), signals, place)[:, :seen]
+            potentials = work.take("potentials", projected, neurons, filters.shape[1], signals.count)
+            return torch.bmm(filters, projected, out=potentials).add_(self.biases[:, None, None])
         if isinstance(signals, EventBatch):
             y = event_response(self.kernel, self.delays, self.supports, self.weights, signals, filters.shape[1])
             return y.add_(self.biases[:, None, None])

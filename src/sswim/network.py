@@ -303,7 +303,9 @@ class SpikingNetwork(nn.Module):
     def activity(self, x: Tensor, groups: Tensor | None = None, past: Tensor | None = None) -> Activity:
         """Return every layer's spikes and the output as `forward` puts it out, all of them with gradients."""
         if isinstance(x, EventBatch):
-            raise TypeError("x: gradients need inputs on the grid of steps: pass `x.dense()`.")
+            if not x.whole:
+                raise TypeError("x: gradients need events on whole steps: pass `x.dense()`.")
+            x = x.dense()
         signals, spikes = self._signals(x), []
         for layer in self.layers:
             signals = self._through(layer, signals)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import lru_cache
 from typing import Any
 
@@ -14,28 +13,39 @@ from sklearn.datasets import load_digits
 from sswim.classifier import Classifier
 from sswim.datasets import load_images
 from sswim.experiments.runner import EXPERIMENTS, Experiment
-from sswim.labelled import voltage_output
 
 __all__ = ["classification"]
 
-WIDTHS, METRICS = (256, 512, 1000), (("l2", "l2"), ("magnitude", "phase"))
-SCORES = {
+WIDTHS = (256, 512, 1000)
+# What is sampled by: metrics of the input and of deeper layers, and weights. Random weights do not depend on metrics.
+SAMPLINGS = {
+    "dot, L2": (("l2", "l2"), "dot"),
+    "dot, mag/phase": (("magnitude", "phase"), "dot"),
+    "random": (("l2", "l2"), "random"),
+}
+READOUTS = {
     "voltage": "paper, voltage",
     "spikes": "paper, spikes",
     "spikes_normalized": "spikes, normalised",
     "direct": "ours, direct",
 }
+# Of the output's spikes, where they are not normalised: the paper names none, and this is the hidden layers'.
+PAPER_COST = -1.5
 
 
 def cells(data: tuple[str, ...], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Return the settings of all runs: the paper's grid, or one that is over in a minute."""
+    """Return the settings of all runs, seed by seed: the paper's grid and ours, or one that is over in a minute."""
     names = data or (("digits",) if quick else ("mnist", "fashion-mnist"))
-    widths = (64, 128) if quick else WIDTHS
-    metrics = METRICS[:1] if quick else METRICS
-    grid = itertools.product(names, widths, (1, 2), metrics, ("dot", "random"), range(min(seeds, 2) if quick else seeds))
+    samplings = ["dot, L2", "random"] if quick else list(SAMPLINGS)
     return [
-        {"data": d, "width": n, "layers": l, "metrics": list(m), "weights": w, "seed": s, "samples": 600 if quick else None}
-        for d, n, l, m, w, s in grid
+        {"data": d, "model": m, "hidden": [n] * l, "sampling": s, "seed": seed, "samples": 600 if quick else None}
+        for seed in range(min(seeds, 2) if quick else seeds)
+        for m in ("paper", "ours")
+        for d in names
+        for n in ((64, 128) if quick else WIDTHS)
+        for l in (1, 2)
+        for s in samplings
+        if m == "paper" or s != "dot, mag/phase"
     ]
 
 
@@ -48,15 +58,14 @@ def _load(name: str) -> tuple[np.ndarray, ...]:
     return X.reshape(len(X), -1), y, test.reshape(len(test), -1), labels
 
 
-def measure(
-    data: str, width: int, layers: int, metrics: list[str], weights: str, seed: int, samples: int | None
-) -> dict[str, Any]:
-    """Return the test accuracy of the paper's readouts, of the normalised spike readout, and of ours, all of one width.
+def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, samples: int | None) -> dict[str, Any]:
+    """Return the test accuracy of the paper's readouts and of the normalised spike readout, or of ours.
 
     The paper's two readouts, and the normalised one, are of one and the same network.
     """
     X, y, test, labels = _load(data)
     X, y = X[:samples], y[:samples]
+    metrics, weights = SAMPLINGS[sampling]
     options: dict[str, Any] = {
         "input_metric": metrics[0],
         "deeper_metric": metrics[1],
@@ -64,40 +73,49 @@ def measure(
         "random_state": seed,
         "verbose": 0,
     }
-    model = Classifier.paper((width,) * layers, readout="spikes", **options).fit(X, y)
-    scores = {"spikes": float(model.score(test, labels))}
-    with voltage_output(model.network_):
-        scores["voltage"] = float(model.score(test, labels))
-    model.renormalize(X[-len(X) // 6 :], y[-len(X) // 6 :])
-    scores["spikes_normalized"] = float(model.score(test, labels))
-    scores["direct"] = float(Classifier((width,) * layers, **options).fit(X, y).score(test, labels))
-    return scores
+    if model == "ours":
+        return {"direct": float(Classifier(hidden, **options).fit(X, y).score(test, labels))}
+    fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **options).fit(X, y)
+    scale, shift, _ = fitted.normalization_
+    v, readout = fitted._voltages(fitted._unlabelled(test)), fitted.network_.readout
+    found = {"spikes_normalized": readout.fire(v.clone()), "voltage": v.sub_(shift).div_(scale)}
+    readout.costs.data.fill_(PAPER_COST)
+    found["spikes"] = readout.fire(v.clone())
+    answers = {name: fitted.classes_[output.sum(dim=1).argmax(dim=0).numpy()] for name, output in found.items()}
+    return {name: float(np.mean(answer == labels)) for name, answer in answers.items()}
+
+
+def _long(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per run and readout."""
+    runs = runs.assign(layers=runs["hidden"].map(len), width=runs["hidden"].map(lambda hidden: hidden[0]))
+    runs = runs.reindex(columns=[*runs.columns, *(name for name in READOUTS if name not in runs)])
+    keys = ["data", "layers", "width", "sampling", "seed"]
+    long = runs.melt(keys, list(READOUTS), "readout", "accuracy").dropna(subset="accuracy")
+    return long.assign(readout=pd.Categorical(long["readout"].map(READOUTS), list(READOUTS.values())))
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return mean accuracies over seeds."""
-    runs = runs.assign(metrics=runs["metrics"].map(", ".join))
-    keys = ["data", "layers", "width", "metrics", "weights"]
-    means = runs.groupby(keys, sort=True)[list(SCORES)].mean().reset_index()
-    return means.rename(columns=SCORES)
+    means = _long(runs).pivot_table("accuracy", ["data", "layers", "width", "sampling"], "readout", observed=True)
+    return means.rename_axis(columns=None).reset_index()
 
 
 def draw(runs: pd.DataFrame) -> Figure:
     """Draw accuracy over width, a panel per readout and data set, as the paper's figures do."""
-    names = list(dict.fromkeys(runs["data"]))
-    figure = Figure(figsize=(3.2 * len(SCORES), 3 * len(names)), layout="constrained")
-    axes = figure.subplots(len(names), len(SCORES), squeeze=False, sharey="row")
-    runs = runs.assign(metrics=runs["metrics"].map(", ".join))
+    long, names = _long(runs), list(dict.fromkeys(runs["data"]))
+    readouts = list(long["readout"].cat.remove_unused_categories().cat.categories)
+    figure = Figure(figsize=(3.2 * len(readouts), 3 * len(names)), layout="constrained")
+    axes = figure.subplots(len(names), len(readouts), squeeze=False, sharey="row")
     for row, name in zip(axes, names, strict=True):
-        for ax, (score, title) in zip(row, SCORES.items(), strict=True):
-            lines = runs[runs["data"] == name].groupby(["layers", "metrics", "weights"])
-            for number, ((layers, metrics, weights), part) in enumerate(lines):
-                mean = part.groupby("width")[score].agg(["mean", "min", "max"])
-                style = {"color": f"C{number // 2}", "ls": "-" if weights == "dot" else ":"}
-                ax.plot(mean.index, mean["mean"], "o", ms=3, label=f"{layers} x, {metrics}, {weights}", **style)
+        for ax, readout in zip(row, readouts, strict=True):
+            here = long[(long["data"] == name) & (long["readout"] == readout)]
+            for (layers, sampling), part in here.groupby(["layers", "sampling"]):
+                mean = part.groupby("width")["accuracy"].agg(["mean", "min", "max"])
+                style = {"color": f"C{list(SAMPLINGS).index(sampling)}", "ls": "-" if layers == 1 else ":"}
+                ax.plot(mean.index, mean["mean"], "o", ms=3, label=f"{layers} x, {sampling}", **style)
                 ax.plot(mean.index, mean["mean"], lw=1.2, **style)
                 ax.fill_between(mean.index, mean["min"], mean["max"], color=style["color"], alpha=0.12, lw=0)
-            ax.set(title=f"{name}: {title}", xlabel="neurons per layer")
+            ax.set(title=f"{name}: {readout}", xlabel="neurons per layer")
         row[0].set_ylabel("test accuracy")
     axes[0, 0].legend(frameon=False, fontsize=6)
     return figure
