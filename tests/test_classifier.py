@@ -60,11 +60,12 @@ def test_rate_and_latency_by_hand():
 def test_a_samples_spikes_do_not_depend_on_who_asks():
     X = torch.rand(307, 5, generator=torch.Generator().manual_seed(0))
     samples = LabelledSamples(X, torch.zeros(len(X), dtype=torch.long), 2, 1, 2.0, Poisson(steps=20), seed=3)
-    whole = samples.inputs(slice(None))
+    whole = samples.inputs(slice(None)).dense()
     index = torch.tensor([250, 3, 306, 120, 3])
-    assert torch.equal(samples.inputs(index), whole[index]) and torch.equal(samples.inputs(slice(90, 110)), whole[90:110])
+    assert torch.equal(samples.inputs(index).dense(), whole[index])
+    assert torch.equal(samples.inputs(slice(90, 110)).dense(), whole[90:110])
     same = LabelledSamples(X[:1].expand(2, -1), torch.zeros(2, dtype=torch.long), 2, 1, 2.0, Poisson(steps=20), seed=3)
-    assert not torch.equal(*same.inputs(slice(None))), "equal samples draw apart"
+    assert not torch.equal(*same.inputs(slice(None)).dense()), "equal samples draw apart"
     assert samples.inputs(slice(0, 0)).shape == (0, 20, 5)
     assert samples.targets(slice(0, 2)).tolist() == [[[2, -2]], [[2, -2]]]
 
@@ -144,7 +145,7 @@ def test_a_spike_readout_counts_spikes(digits):
 def test_the_papers_settings():
     model = Classifier.paper((256,))
     assert model.encoder == "poisson" and model.readout == "voltage" and model.horizon == 15 and model.delta == 1.0
-    assert not model.normalize and model.temporal.max_delay == 30 and model.initial_batch == 900
+    assert not model.normalize and model.temporal.max_delay == 30 and model._initial_batch == 900
 
 
 def test_signals_in_time_and_two_classes():
@@ -162,7 +163,7 @@ def test_signals_in_time_and_two_classes():
 def test_images_of_any_shape_with_an_encoder(digits):
     X, y, Xt, yt = digits
     flat, square = (
-        classifier().fit(X[:300], y[:300]),
+        classifier(fields=(8, 8)).fit(X[:300], y[:300]),
         classifier(encoder=Rate(steps=15, rate=1.0)).fit(X[:300].reshape(-1, 8, 8), y[:300]),
     )
     np.testing.assert_array_equal(flat.predict(Xt), square.predict(Xt.reshape(-1, 8, 8)))

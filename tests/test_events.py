@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sswim import Classifier
-from sswim.events import ExactEvents, as_events, event_response
+from sswim import Classifier, SpikingNetwork, initialize
+from sswim.events import ExactEvents, as_events, event_response, project_events
 from sswim.kernels import KERNELS
 
 
@@ -53,6 +53,21 @@ def test_equals_a_hundred_times_finer_grid(generator):
     assert float((found - other).abs().max()) < 0.05 and float((found - other).abs().mean()) < 0.005
     coarse = literal(KERNELS["hat"], delays, supports, weights, [(np.round(t), c) for t, c in pairs], 20)
     assert float((found - coarse).abs().mean()) > 10 * float((found - other).abs().mean())
+
+
+@pytest.mark.parametrize("window", [20, 14])
+def test_whole_events_are_projected_as_their_dense_counts(window, generator):
+    exact = as_events(streams(), inputs=3, window=window)
+    exact.exact = False
+    batch = exact.batch(torch.tensor([2, 0, 3, 0]))
+    assert batch.whole and torch.equal(batch.times, batch.times.round()) and batch.times.max() < window
+    w = torch.randn(5, 3, generator=generator)
+    torch.testing.assert_close(project_events(w, batch), torch.einsum("nd,btd->ntb", w, batch.dense()))
+    net = SpikingNetwork(inputs=3, outputs=2, window=window, horizon=4, hidden=(6, 4))
+    initialize(net, batch.dense(), random_state=0)
+    for events, plain in zip(net.simulate(batch).spikes, net.simulate(batch.dense()).spikes, strict=True):
+        assert torch.equal(events, plain) and events.sum() > 0
+    torch.testing.assert_close(net(batch), net(batch.dense()))
 
 
 def test_batches_keep_samples_apart_and_drop_what_is_too_late():
@@ -157,7 +172,7 @@ def test_the_network_takes_events_at_exact_times():
     torch.testing.assert_close(net.features()(batch), counts.T)
     with torch.no_grad():
         assert torch.equal(net(batch), activity.output)
-    with pytest.raises(TypeError, match="gradients need inputs on the grid of steps"):
+    with pytest.raises(TypeError, match="gradients need events on whole steps"):
         net.activity(batch)
     with pytest.raises(ValueError, match=r"events must be on \(window, inputs\) = \(30, 8\), got \(30, 9\)"):
         net.simulate(as_events([([0.0], [8])], window=30).batch(torch.tensor([0])))

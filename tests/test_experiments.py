@@ -61,14 +61,18 @@ def test_markdown():
 
 
 def test_classification(tmp_path, monkeypatch):
-    small = experiment.cells(data=("digits",), seeds=1, quick=True)[:4]
+    cells = experiment.cells(data=("digits",), seeds=1, quick=True)
+    small = [c for c in cells if sum(c["hidden"]) == 64 and (c["sampling"] != "random" or c["model"] == "paper")]
     monkeypatch.setitem(
         EXPERIMENTS, "small", Experiment(lambda **_: small, experiment.measure, experiment.table, experiment.draw)
     )
     answer = CliRunner().invoke(app, ["experiment", "small", "--out", str(tmp_path), "--json"])
     assert answer.exit_code == 0, answer.output
     runs = pd.DataFrame(json.loads(answer.stdout))
-    assert len(runs) == 4 and (runs[["voltage", "direct", "spikes_normalized"]] > 0.6).all().all()
+    assert runs["model"].tolist() == ["paper", "paper", "ours", "ours", "plain"]
+    assert (runs[["voltage", "spikes_normalized", "direct", "plain_depth"]].max() > 0.6).all()
     assert "paper, voltage" in (tmp_path / "table.md").read_text() and (tmp_path / "picture.png").stat().st_size > 10_000
-    assert render("small", tmp_path).count("\n") == 5
-    assert len(experiment.cells(data=(), seeds=3, quick=False)) == 2 * 3 * 2 * 2 * 2 * 3
+    assert render("small", tmp_path).count("\n") == 4
+    assert len(experiment.cells(data=(), seeds=3, quick=False)) == 2 * 3 * (3 * 2 * 3 + 3 * 2 + 3 * 2)
+    with pytest.raises(ValueError, match="data: unknown name 'mnisst'"):
+        experiment.cells(data=("mnisst",), seeds=1, quick=True)

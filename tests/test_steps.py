@@ -36,8 +36,10 @@ from sswim.steps import (
     Magnitude,
     MeanStd,
     Phase,
+    PlainDepth,
     PotentialStatistics,
     RandomWeights,
+    ResidualDepth,
     SupportSearch,
     TemporalGrid,
     TemporalMemory,
@@ -60,6 +62,7 @@ VARIANTS = {
     "PAIRS": {"gradient": GradientPairs},
     "WEIGHTS": {"dot": DotWeights, "dist": DistWeights, "random": RandomWeights},
     "NORMALIZERS": {"mean-std": MeanStd, "fluctuation": Fluctuation, "diverse": Diverse},
+    "DEPTH": {"plain": PlainDepth, "residual": ResidualDepth},
     "DELAYS": {"correlation": CorrelationDelays, "zero": FixedDelays},
     "SUPPORTS": {"search": SupportSearch, "fixed": FixedSupports},
 }
@@ -70,7 +73,7 @@ def test_the_table_lists_every_public_variant():
     assert tables == VARIANTS
     listed = {cls.__name__ for table in VARIANTS.values() for cls in table.values()}
     public = {name for name in steps.__all__ if not name.isupper()}
-    assert public - listed == {"VanRossum", "PotentialStatistics"}
+    assert public - listed == {"VanRossum", "PotentialStatistics", "ReceptiveFields"}
 
 
 # --- temporal parameters -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ from sswim._checks import check_fraction, check_integer, check_positive, parse_m
 from sswim._estimator import DTYPES, TRAININGS, Estimator
 from sswim._random import Randomness
 from sswim._tracking import Tracker
-from sswim.encoders import ENCODERS, Rate
+from sswim.encoders import ENCODERS
 from sswim.events import EventStreams, ExactEvents, dense, is_events
 from sswim.hidden import HiddenSteps, batch_size, sample_hidden
 from sswim.initialization import initialize
@@ -30,15 +31,14 @@ from sswim.network import SpikingNetwork
 from sswim.readout import REGULARIZATION, NormalEquations
 from sswim.report import SamplingReport, Summary, summarize
 from sswim.sampling import sample
-from sswim.steps import TemporalGrid
+from sswim.steps import DEPTH, WEIGHTS, ReceptiveFields, TemporalGrid
 from sswim.training import SCRATCH, check_gradient, train_further, untrained_report
 from sswim.windows import Subset, batches
 
 __all__ = ["Classifier"]
 
+PAPER_BATCH = 900
 READOUTS = ("direct", "voltage", "spikes")
-# The encoder of images unless told: few steps, which is quick and loses nothing.
-FAST = Rate(steps=15, rate=1.0)
 # Spike costs of an output layer that are tried.
 COSTS = (-0.1, -0.25, -0.5, -1.0, -1.5)
 Self = TypeVar("Self", bound="Classifier")
@@ -52,10 +52,15 @@ class Classifier(ClassifierMixin, Estimator):
     hidden : sequence of int
         One width per hidden layer.
     encoder : str, Encoder or None
-        How intensities become spikes: ``"rate"``, ``"poisson"`` (as in the paper), ``"latency"``, or an object from
-        `sswim.encoders` with other settings; inputs may have any shape then. None for inputs (samples, steps, channels) that
-        have a time of their own, `ExactEvents` for ragged samples of events (times, channels), which are taken at their exact
-        times. ``"auto"`` is ``"rate"`` with few steps for inputs of two dimensions, and else what they look like.
+        How intensities become spikes: ``"image"`` (regular spikes on few steps), ``"rate"``, ``"poisson"`` (as in the paper),
+        ``"latency"``, or an object from `sswim.encoders` with other settings; inputs may have any shape then. None for inputs
+        (samples, steps, channels) that have a time of their own, `ExactEvents` for ragged samples of events (times, channels),
+        which are taken at their exact times. ``"auto"`` is ``"image"`` for inputs of two dimensions, and else what they look
+        like.
+    fields : "auto", sequence of int or None
+        Whether each neuron of the first layer sees a patch of the input only, see `sswim.steps.ReceptiveFields`: how channels
+        are laid out, such as (28, 28) for flattened images. ``"auto"`` knows it of images (samples, rows, columns) that an
+        encoder is named for, and of cameras' events.
     readout : {"direct", "voltage", "spikes"}
         ``"direct"`` reads how often each neuron of every layer fired. With the others the output layer's voltages follow the
         paper's surrogate of plus or minus ``1 + delta``, and the class is that of the largest integral, or of the most spikes.
@@ -70,6 +75,9 @@ class Classifier(ClassifierMixin, Estimator):
     normalize : bool
         With ``readout="spikes"``, whether the output's voltages are scaled and shifted, and its spike costs set, such that the
         numbers of spikes tell the classes apart; the paper leaves them as they are.
+    depth : str or step
+        How deeper layers of a direct readout are sampled: ``"residual"``, by what the layers before leave unexplained, see
+        `sswim.steps.ResidualDepth`, or ``"plain"`` as in the paper.
     kernel, deeper_kernel, temporal, input_metric, deeper_metric, pairs, weights, normalizer, regularization
         Steps of the algorithm, by name or as objects; see `sswim.sample`. ``temporal="auto"`` fits the number of steps.
     class_weight : dict, "balanced" or None
@@ -78,8 +86,8 @@ class Classifier(ClassifierMixin, Estimator):
         Whether parameters are sampled, trained by surrogate gradients from scratch, or both; the loss is the cross entropy.
     gradient : dict, optional
         Options of `sswim.finetune` for the latter two, such as ``{"epochs": 5}``.
-    initial_batch : int
-        Number of samples that the hidden layers are sampled from.
+    initial_batch : int, optional
+        Number of samples that the hidden layers are sampled from: the paper's 900 unless told, and more for depth.
     validation : float
         Part of the samples that the regularisation is chosen on.
     dtype, device, memory, random_state, verbose
@@ -113,6 +121,7 @@ class Classifier(ClassifierMixin, Estimator):
         hidden: Sequence[int] = (1000,),
         *,
         encoder: Any = "auto",
+        fields: Any = "auto",
         readout: str = "direct",
         traces: Sequence[float] = (float("inf"),),
         horizon: int = 15,
@@ -122,6 +131,7 @@ class Classifier(ClassifierMixin, Estimator):
         assembly: Any = "auto",
         integrate: str = "horizon",
         normalize: bool = True,
+        depth: Any = "residual",
         kernel: str | Kernel = "hat",
         deeper_kernel: str | Kernel = "hat",
         temporal: Any = "auto",
@@ -129,12 +139,12 @@ class Classifier(ClassifierMixin, Estimator):
         deeper_metric: Any = "l2",
         pairs: Any = "gradient",
         weights: Any = "dot",
-        normalizer: Any = "mean-std",
+        normalizer: Any = "diverse",
         regularization: Any = "search",
         class_weight: Any = None,
         train: str = "sample",
         gradient: dict[str, Any] | None = None,
-        initial_batch: int = 900,
+        initial_batch: int | None = None,
         validation: float = 1 / 6,
         dtype: str = "float32",
         device: str = "cpu",
@@ -144,6 +154,7 @@ class Classifier(ClassifierMixin, Estimator):
     ) -> None:
         self.hidden = hidden
         self.encoder = encoder
+        self.fields = fields
         self.readout = readout
         self.traces = traces
         self.horizon = horizon
@@ -153,6 +164,7 @@ class Classifier(ClassifierMixin, Estimator):
         self.assembly = assembly
         self.integrate = integrate
         self.normalize = normalize
+        self.depth = depth
         self.kernel = kernel
         self.deeper_kernel = deeper_kernel
         self.temporal = temporal
@@ -176,8 +188,16 @@ class Classifier(ClassifierMixin, Estimator):
     @classmethod
     def paper(cls: type[Self], hidden: Sequence[int] = (1000,), *, readout: str = "voltage", **options: Any) -> Self:
         """Return a classifier as in the paper: Poisson spikes over 100 steps, and an output layer of surrogate voltages."""
-        defaults = {"encoder": "poisson", "temporal": TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0)}
-        return cls(hidden, readout=readout, **{**defaults, "integrate": "all", "normalize": False, **options})
+        defaults = {
+            "encoder": "poisson",
+            "fields": None,
+            "depth": "plain",
+            "temporal": TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0),
+            "normalizer": "mean-std",
+            "integrate": "all",
+            "normalize": False,
+        }
+        return cls(hidden, readout=readout, **{**defaults, **options})
 
     def fit(self: Self, X: Any, y: Any) -> Self:
         """Fit the network to samples and their classes.
@@ -239,7 +259,7 @@ class Classifier(ClassifierMixin, Estimator):
         check_gradient(self.gradient, self.train)
         if self.class_weight is not None and self.readout != "direct":
             raise ValueError("class_weight needs readout='direct'.")
-        check_integer("horizon", self.horizon, 1), check_integer("initial_batch", self.initial_batch, 2)
+        check_integer("horizon", self.horizon, 1), check_integer("initial_batch", self._initial_batch, 2)
         check_positive("delta", self.delta), check_fraction("validation", self.validation)
         parse_memory(self.memory)
         if self.dtype not in DTYPES:
@@ -254,10 +274,10 @@ class Classifier(ClassifierMixin, Estimator):
         array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
         if fitting:
             self.n_features_in_ = array.shape[1] if array.ndim == 2 else int(np.prod(array.shape[1:]))
-            self.shape_ = array.shape[1:]
+            self.shape_ = self._layout = array.shape[1:]
             chosen = self.encoder
             if isinstance(chosen, str) and chosen == "auto":
-                chosen = None if array.ndim == 3 else FAST
+                chosen = None if array.ndim == 3 else "image"
             self.encoder_ = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
             if self.encoder_ is None and array.ndim != 3:
                 raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
@@ -291,6 +311,7 @@ class Classifier(ClassifierMixin, Estimator):
                 raise ValueError("train: gradients need events on whole steps: pass encoder=ExactEvents(exact=False, ...).")
             streams = self.encoder_.encode(X)
             self.shape_, self.n_features_in_ = (streams.window, streams.inputs), streams.inputs
+            self._layout = streams.layout
             return streams
         if not isinstance(self.encoder_, ExactEvents):
             raise ValueError(f"X: samples must have the shape {self.shape_} as in fit, got events.")
@@ -308,6 +329,31 @@ class Classifier(ClassifierMixin, Estimator):
         if self.encoder_ is None or isinstance(self.encoder_, ExactEvents):
             return self.shape_
         return self.encoder_.steps, self.n_features_in_
+
+    @property
+    def _initial_batch(self) -> int:
+        if self.initial_batch is not None:
+            return self.initial_batch
+        depth = resolve("depth", self.depth, DEPTH, "sharpen")
+        deep = self.readout == "direct" and len(self.hidden) > 1
+        return max(PAPER_BATCH, getattr(depth, "samples", 0) if deep else 0)
+
+    def _weights(self) -> Any:
+        """Return the step that makes the weights, within receptive fields if there are any."""
+        if self.fields is None:
+            return self.weights
+        if not isinstance(self.fields, str):
+            shape = tuple(self.fields)
+        elif self.fields != "auto":
+            raise ValueError(f"fields must be 'auto', None or a layout of channels such as (28, 28), got {self.fields!r}.")
+        elif self.encoder_ is None or len(self._layout) < 2:
+            return self.weights
+        else:
+            shape = self._layout
+        channels = self._input_shape[1]
+        if math.prod(shape) != channels:
+            raise ValueError(f"fields: a layout of {shape} has {math.prod(shape)} channels, but X has {channels}.")
+        return ReceptiveFields(shape, resolve("weights", self.weights, WEIGHTS, "directions"))
 
     def _build_network(self, steps: int, channels: int) -> SpikingNetwork:
         direct = self.readout == "direct"
@@ -348,8 +394,9 @@ class Classifier(ClassifierMixin, Estimator):
             deeper_metric=self.deeper_metric,
             output_metric="class",
             pairs=self.pairs,
-            weights=self.weights,
+            weights=self._weights(),
             normalizer=self.normalizer,
+            depth=self.depth,
         )
         weight = torch.ones(len(self.classes_), dtype=torch.float64)
         if self.class_weight is not None:
@@ -357,7 +404,7 @@ class Classifier(ClassifierMixin, Estimator):
             weight = torch.from_numpy(compute_class_weight(self.class_weight, classes=self.classes_, y=names))
         with Tracker(self.verbose) as tracker, torch.no_grad():
             with tracker.step("initial batch"):
-                chosen = torch.randperm(len(train), generator=random("batch"))[: self.initial_batch]
+                chosen = torch.randperm(len(train), generator=random("batch"))[: self._initial_batch]
                 signals = dense(train.inputs(chosen)).to(readout.weights).permute(2, 1, 0).contiguous()
                 targets = train.targets(chosen).to(readout.weights)
             _, layers = sample_hidden(network, signals, targets, steps, budget, random, tracker)
@@ -415,13 +462,13 @@ class Classifier(ClassifierMixin, Estimator):
             deeper_metric=self.deeper_metric,
             output_metric="class",
             pairs=self.pairs,
-            weights=self.weights,
+            weights=self._weights(),
             normalizer=self.normalizer,
             delays=self.delays,
             supports=self.supports,
             regularization=self.regularization,
             assembly=self.assembly,
-            initial_batch=self.initial_batch,
+            initial_batch=self._initial_batch,
             memory=self.memory,
             random_state=self.random_state,
             verbose=self.verbose,
@@ -429,7 +476,7 @@ class Classifier(ClassifierMixin, Estimator):
 
     def _start(self, train: Subset) -> SamplingReport:
         """Begin from scratch."""
-        few = torch.arange(min(len(train), self.initial_batch))
+        few = torch.arange(min(len(train), self._initial_batch))
         initialize(self.network_, dense(train.inputs(few)), random_state=self.random_state)
         return untrained_report(self.network_, 0.0, len(train), 0)
 

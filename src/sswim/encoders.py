@@ -127,4 +127,10 @@ class Latency(_Timed):
         return spikes.scatter_(1, time[:, None], (intensity > 0).to(intensity.dtype)[:, None])
 
 
-ENCODERS: dict[str, Encoder] = {"poisson": Poisson(), "rate": Rate(), "latency": Latency()}
+# Images do with few steps, which is quick and loses nothing.
+ENCODERS: dict[str, Encoder] = {
+    "image": Rate(steps=15, rate=1.0),
+    "poisson": Poisson(),
+    "rate": Rate(),
+    "latency": Latency(),
+}

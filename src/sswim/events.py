@@ -6,6 +6,7 @@ A neuron's response to an event at :math:`t_e` is its kernel at the exact lag, :
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -98,10 +99,13 @@ class EventStreams:
     ----------
     exact : bool
         Whether batches keep the exact times, or the nearest steps.
+    layout : tuple of int
+        How channels are laid out: polarity, height and width of an event camera's.
     """
 
     def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
         self.inputs, self.window, self.exact = inputs, window, True
+        self.layout: tuple[int, ...] = (inputs,)
         ends = torch.tensor([0, *(len(t) for t in times)]).cumsum(dim=0)
         self._first, self._last = ends[:-1], ends[1:]
         self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
@@ -160,6 +164,7 @@ class ExactEvents:
         if self.merge > 1:
             streams._channels = streams._channels // self.merge
             streams.inputs = -(-streams.inputs // self.merge)
+            streams.layout = (streams.inputs,)
         if inputs is not None:
             if streams.inputs > inputs:
                 raise ValueError(f"X: channel {streams.inputs - 1} is out of range: there are {inputs} channels, from 0 on.")
@@ -209,9 +214,11 @@ def as_events(X: Any, *, scale: float = 1.0, inputs: int | None = None, window: 
     fields = [places.shape[1] for _, places in pairs if len(places)]
     if len(set(fields)) > 1:
         raise ValueError("X: some samples have other fields than others.")
+    layout = None
     if fields and fields[0] == 3:  # x, y, p
         size = np.max([places.max(axis=0) for _, places in pairs if len(places)], axis=0) + 1
         channels = [(p[:, 2] * size[1] + p[:, 1]) * size[0] + p[:, 0] if len(p) else p[:, 0] for _, p in pairs]
+        layout = (int(size[2]), int(size[1]), int(size[0]))
     else:
         channels = [places[:, 0] for _, places in pairs]
     times = [t * scale for t, _ in pairs]
@@ -219,7 +226,11 @@ def as_events(X: Any, *, scale: float = 1.0, inputs: int | None = None, window: 
     if inputs is not None and most > check_integer("inputs", inputs, 1):
         raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
     last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
-    return EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
+    streams = EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
+    if layout is not None and inputs in (None, math.prod(layout)):
+        streams.layout = layout
+        streams.inputs = math.prod(layout)
+    return streams
 
 
 def _pair(number: int, sample: Any) -> tuple[np.ndarray, np.ndarray]:

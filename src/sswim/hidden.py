@@ -14,19 +14,27 @@ from sswim._checks import resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.network import SpikingNetwork
-from sswim.readout import NormalEquations
 from sswim.report import LayerReport
 from sswim.simulate import Workspace, filter_signals, fire, refractory_taps
-from sswim.steps import EMBEDDINGS, METRICS, NORMALIZERS, PAIRS, TEMPORAL, WEIGHTS, PotentialStatistics, VanRossum
+from sswim.steps import (
+    DEPTH,
+    EMBEDDINGS,
+    METRICS,
+    NORMALIZERS,
+    PAIRS,
+    TEMPORAL,
+    WEIGHTS,
+    PlainDepth,
+    PotentialStatistics,
+    RandomWeights,
+    VanRossum,
+)
+from sswim.steps.depth import left_out_residuals
 from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
 from sswim.windows import batches
 
 __all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_hidden"]
-
-
-# Penalty of the regressions that tell what is left to explain.
-RIDGE = 0.03
 
 
 def resolve_metrics(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +62,8 @@ def batch_size(network: SpikingNetwork, memory: int) -> int:
 class HiddenSteps:
     """The steps that make a hidden layer, each resolved to an object.
 
-    With several `blocks`, a layer is sampled in as many parts, each by what a direct output leaves unexplained so far.
+    With several `blocks`, a layer is sampled in as many parts, each by what a direct output leaves unexplained so far. With
+    another than `PlainDepth` deeper layers are sampled by that, unless weights are random.
     """
 
     temporal: Any
@@ -64,6 +73,7 @@ class HiddenSteps:
     pairs: Any
     weights: Any
     normalizer: Any
+    depth: Any
     blocks: int = 1
 
     @classmethod
@@ -77,6 +87,7 @@ class HiddenSteps:
         pairs: Any,
         weights: Any,
         normalizer: Any,
+        depth: Any = "plain",
         blocks: int = 1,
     ) -> HiddenSteps:
         """Return the steps that names, or objects of the user's own, stand for."""
@@ -88,8 +99,15 @@ class HiddenSteps:
             resolve("pairs", pairs, PAIRS, "draw"),
             resolve("weights", weights, WEIGHTS, "directions"),
             resolve("normalizer", normalizer, NORMALIZERS, "scale"),
+            resolve("depth", depth, DEPTH, "sharpen"),
             blocks,
         )
+
+    @property
+    def sees_residuals(self) -> bool:
+        """Whether deeper layers are sampled by what the layers before leave unexplained."""
+        weights = getattr(self.weights, "weights", self.weights)
+        return not isinstance(self.depth, PlainDepth) and not isinstance(weights, RandomWeights)
 
 
 def sample_hidden(
@@ -123,7 +141,7 @@ def sample_hidden(
     size, count, work = batch_size(network, budget), signals.shape[2], Workspace()
     device, dtype = network.readout.weights.device, network.readout.weights.dtype
     L, S = len(network.layers), network.steps
-    unexplained = _Unexplained(network, signals, targets) if steps.blocks > 1 else None
+    unexplained = _Unexplained(network, signals, targets) if steps.blocks > 1 or steps.sees_residuals else None
     reports = []
     for l, layer in enumerate(network.layers, start=1):
         temporal = steps.temporal.observe(signals) if hasattr(steps.temporal, "observe") else steps.temporal
@@ -136,16 +154,22 @@ def sample_hidden(
             metrics = {name: VanRossum(m, layer.kernel, h) for name, m in steps.deeper_metrics.items()}
         spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
         drawing, directing, blocks = random("pairs", l), random("weights", l), []
+        depth = steps.depth if l > 1 and steps.sees_residuals else None
+        outputs = steps.output_metrics if depth is None else {"residual": EMBEDDINGS["l2"]}
+        pairs = steps.pairs if depth is None else depth.sharpen(steps.pairs)
         for block in batches(layer.neurons, -(-layer.neurons // steps.blocks)):
             neurons = block.stop - block.start
             with tracker.step(f"layer {l}: pairs"):
-                left = targets if unexplained is None else unexplained.targets
-                report = _draw_pairs(signals, left, metrics, steps.output_metrics, steps.pairs, neurons, drawing, first=l == 1)
+                left = targets if unexplained is None else unexplained.targets()
+                report = _draw_pairs(signals, left, metrics, outputs, pairs, neurons, drawing, first=l == 1)
 
             with tracker.step(f"layer {l}: weights"):
                 # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
                 chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
-                for part in tracker.count(batches(neurons, chunk, even=False)):
+                if depth is not None:
+                    counts, label = signals.sum(dim=1, dtype=torch.float64).T, targets.mean(dim=1).argmax(dim=1)
+                    layer.weights[block] = depth.directions(counts, label, report.pairs, directing).to(dtype)
+                for part in tracker.count(batches(neurons, chunk, even=False) if depth is None else []):
                     here = slice(block.start + part.start, block.start + part.stop)
                     pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
                     psi_1, psi_2 = (filters[here] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
@@ -188,36 +212,24 @@ class _Unexplained:
     signals : Tensor of shape (inputs, window, samples)
     targets : Tensor of shape (samples, horizon, outputs)
 
-    Attributes
-    ----------
-    targets : Tensor of shape (samples, horizon, outputs)
-        What is left.
     """
 
     def __init__(self, network: SpikingNetwork, signals: Tensor, targets: Tensor) -> None:
         back = torch.arange(network.steps - 1, -1, -1, dtype=torch.float64)
         self._decay = torch.exp(-back[:, None] / network.readout.constants.cpu()).to(signals)  # (S, K)
-        self._all = self.targets = targets
+        self._all = targets
         self._features = [signals[: network.outputs].flatten(0, 1)] if network.skip else []
-        self._explain()
 
     def add(self, spikes: Tensor) -> None:
         """Take in more neurons' spikes (neurons, steps, samples)."""
         self._features.append(torch.einsum("nsm,sk->nkm", spikes.to(self._decay), self._decay).flatten(0, 1))
-        self._explain()
 
-    def _explain(self) -> None:
+    def targets(self) -> Tensor:
+        """Return what is left, (samples, horizon, outputs)."""
         if not self._features:
-            return
-        features = torch.cat(self._features).double()[:, None]
-        equations = NormalEquations(len(features), self._all[0].numel(), device=features.device)
-        size = features.std(dim=2, keepdim=True)
-        features = features / torch.where(size > 1e-9, size, 1.0)
-        rows = self._all.flatten(1).T.double()
-        equations.update(features.clone(), rows[:, None])
-        weights, biases = equations.solve(RIDGE)
-        left = rows - weights.T @ features[:, 0] - biases[:, None]
-        self.targets = left.T.view_as(self._all).to(self._all)
+            return self._all
+        left = left_out_residuals(torch.cat(self._features).T, self._all.flatten(1))
+        return left.view_as(self._all).to(self._all)
 
 
 def _draw_pairs(

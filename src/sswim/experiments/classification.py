@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -27,35 +28,52 @@ READOUTS = {
     "voltage": "paper, voltage",
     "spikes": "paper, spikes",
     "spikes_normalized": "spikes, normalised",
-    "direct": "ours, direct",
+    "direct": "ours",
+    "plain_depth": "ours, plain depth",
 }
 # Of the output's spikes, where they are not normalised: the paper names none, and this is the hidden layers'.
 PAPER_COST = -1.5
 
 
 def cells(data: tuple[str, ...], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Return the settings of all runs, seed by seed: the paper's grid and ours, or one that is over in a minute."""
+    """Return the settings of all runs, seed by seed: the paper's grid and ours, or one that is over in a minute.
+
+    The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all.
+    """
     names = data or (("digits",) if quick else ("mnist", "fashion-mnist"))
+    for name in names:
+        if name not in DATA:
+            raise ValueError(f"data: unknown name {name!r}. Valid names: {', '.join(map(repr, DATA))}.")
+    widths = (64, 128) if quick else WIDTHS
     samplings = ["dot, L2", "random"] if quick else list(SAMPLINGS)
+    models = [("paper", [n] * l, s) for n in widths for l in (1, 2) for s in samplings]
+    models += [("ours", [n], s) for n in widths for s in ("dot, L2", "random")]
+    models += [(model, [n // 2] * 2, "dot, L2") for n in widths for model in ("ours", "plain")]
     return [
-        {"data": d, "model": m, "hidden": [n] * l, "sampling": s, "seed": seed, "samples": 600 if quick else None}
+        {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": 600 if quick else None}
         for seed in range(min(seeds, 2) if quick else seeds)
-        for m in ("paper", "ours")
         for d in names
-        for n in ((64, 128) if quick else WIDTHS)
-        for l in (1, 2)
-        for s in samplings
-        if m == "paper" or s != "dot, mag/phase"
+        for m, h, s in models
     ]
 
 
+def _digits() -> tuple[Any, ...]:
+    X, y = load_digits(return_X_y=True)
+    X = X.reshape(-1, 8, 8)
+    return X[:1200], y[:1200], X[1200:], y[1200:]
+
+
+# Where data come from, and what classifiers are told of them.
+DATA: dict[str, tuple[Callable[[], tuple[Any, ...]], dict[str, Any]]] = {
+    "digits": (_digits, {}),
+    "mnist": (lambda: load_images("mnist"), {}),
+    "fashion-mnist": (lambda: load_images("fashion-mnist"), {}),
+}
+
+
 @lru_cache(maxsize=1)
-def _load(name: str) -> tuple[np.ndarray, ...]:
-    if name == "digits":
-        X, y = load_digits(return_X_y=True)
-        return X[:1200], y[:1200], X[1200:], y[1200:]
-    X, y, test, labels = load_images(name)
-    return X.reshape(len(X), -1), y, test.reshape(len(test), -1), labels
+def _load(name: str) -> tuple[Any, ...]:
+    return DATA[name][0]()
 
 
 def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, samples: int | None) -> dict[str, Any]:
@@ -73,9 +91,11 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
         "random_state": seed,
         "verbose": 0,
     }
-    if model == "ours":
-        return {"direct": float(Classifier(hidden, **options).fit(X, y).score(test, labels))}
-    fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **options).fit(X, y)
+    if model != "paper":
+        name, depth = ("direct", "residual") if model == "ours" else ("plain_depth", "plain")
+        ours = {"encoder": "image", "depth": depth, **DATA[data][1], **options}
+        return {name: float(Classifier(hidden, **ours).fit(X, y).score(test, labels))}
+    fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **DATA[data][1], **options).fit(X, y)
     scale, shift, _ = fitted.normalization_
     v, readout = fitted._voltages(fitted._unlabelled(test)), fitted.network_.readout
     found = {"spikes_normalized": readout.fire(v.clone()), "voltage": v.sub_(shift).div_(scale)}
@@ -87,8 +107,9 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
 
 def _long(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per run and readout."""
-    runs = runs.assign(layers=runs["hidden"].map(len), width=runs["hidden"].map(lambda hidden: hidden[0]))
-    runs = runs.reindex(columns=[*runs.columns, *(name for name in READOUTS if name not in runs)])
+    width = [sum(h) if m != "paper" else h[0] for h, m in zip(runs["hidden"], runs["model"], strict=True)]
+    runs = runs.assign(layers=runs["hidden"].map(len), width=width)
+    runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *READOUTS])))
     keys = ["data", "layers", "width", "sampling", "seed"]
     long = runs.melt(keys, list(READOUTS), "readout", "accuracy").dropna(subset="accuracy")
     return long.assign(readout=pd.Categorical(long["readout"].map(READOUTS), list(READOUTS.values())))
@@ -115,7 +136,7 @@ def draw(runs: pd.DataFrame) -> Figure:
                 ax.plot(mean.index, mean["mean"], "o", ms=3, label=f"{layers} x, {sampling}", **style)
                 ax.plot(mean.index, mean["mean"], lw=1.2, **style)
                 ax.fill_between(mean.index, mean["min"], mean["max"], color=style["color"], alpha=0.12, lw=0)
-            ax.set(title=f"{name}: {readout}", xlabel="neurons per layer")
+            ax.set(title=f"{name}: {readout}", xlabel="neurons" if readout.startswith("ours") else "neurons per layer")
         row[0].set_ylabel("test accuracy")
     axes[0, 0].legend(frameon=False, fontsize=6)
     return figure

@@ -29,6 +29,8 @@ class GradientPairs:
     ----------
     epsilon : float
         Bounds the distribution where inputs coincide.
+    power : float
+        What the ratio is raised to, past the paper: more than 1 draws the most telling pairs more often.
     minimum_norm : float
         A sample with a mean-free input channel of smaller :math:`L^2` norm is never drawn. Channels that are flat in every
         sample do not count.
@@ -43,9 +45,11 @@ class GradientPairs:
     minimum_norm: float = 1e-6
     minimum_entropy: float | None = None
     entropy_samples: int | None = 300
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         check_positive("GradientPairs: epsilon", self.epsilon)
+        check_positive("GradientPairs: power", self.power)
         check_positive("GradientPairs: minimum_norm", self.minimum_norm, zero=True)
         if self.minimum_entropy is not None:
             check_positive("GradientPairs: minimum_entropy", self.minimum_entropy, zero=True)
@@ -77,7 +81,7 @@ class GradientPairs:
         """
         ok = lower_triangle(admissible[:, None] & admissible[None, :])
         log_p = output_distance.double().log() - (input_distance.double() + self.epsilon).log()
-        log_p = torch.where(ok, log_p, -math.inf)
+        log_p = torch.where(ok, self.power * log_p, -math.inf)
         total = torch.logsumexp(log_p, dim=0)
         return log_p - total if total > -math.inf else log_p
 

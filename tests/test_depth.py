@@ -1,0 +1,179 @@
+"""Deeper layers by what is left to explain, and receptive fields."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from sswim import Classifier
+from sswim.steps import DotWeights, GradientPairs, PlainDepth, RandomWeights, ReceptiveFields, ResidualDepth
+from sswim.steps.depth import left_out_residuals
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:1200], y[:1200], X[1200:], y[1200:]
+
+
+def classifier(**options):
+    return Classifier(**{"hidden": (60, 40), "initial_batch": 400, "random_state": 0, "verbose": 0, **options})
+
+
+@pytest.mark.parametrize("features", [7, 60], ids=["tall", "wide"])
+def test_residuals_are_those_of_samples_left_out_one_by_one(features, generator):
+    x = torch.randn(40, features, generator=generator, dtype=torch.float64)
+    x[:, 3] = 2.0  # says nothing
+    y = x[:, :2] @ torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    y += torch.randn(40, 3, generator=generator, dtype=torch.float64)
+    left = left_out_residuals(x, y)
+
+    size = (x - x.mean(dim=0)).square().sum(dim=0).sqrt()
+    unit = x[:, size > 1e-9] / size[size > 1e-9]
+    centred = unit - unit.mean(dim=0)
+    top = torch.linalg.eigvalsh(centred.T @ centred).max()
+    errors = []
+    for penalty in top * torch.logspace(-6, 0, 13, dtype=torch.float64):
+        literal = torch.empty_like(y)
+        for n in range(40):
+            others = torch.arange(40) != n
+            # The bias is free: centred at the others' own means.
+            a, b = unit[others] - unit[others].mean(dim=0), y[others] - y[others].mean(dim=0)
+            w = torch.linalg.solve(a.T @ a + penalty * torch.eye(a.shape[1], dtype=a.dtype), a.T @ b)
+            literal[n] = y[n] - y[others].mean(dim=0) - (unit[n] - unit[others].mean(dim=0)) @ w
+        errors.append((float(literal.square().mean()), literal))
+    torch.testing.assert_close(left, min(errors, key=lambda e: e[0])[1], rtol=1e-6, atol=1e-8)
+
+
+def test_residuals_without_anything_to_explain_them_by():
+    y = torch.tensor([[1.0], [2.0], [6.0]], dtype=torch.float64)
+    torch.testing.assert_close(left_out_residuals(torch.ones(3, 2), y), torch.tensor([[-3.0], [-1.5], [4.5]]).double())
+
+
+def test_fishers_direction(generator):
+    """In a plane where one axis is all noise, neurons look along the other one."""
+    label = torch.arange(400) % 2
+    noise = torch.randn(400, generator=generator) * 10
+    counts = torch.stack([noise, label + 0.1 * torch.randn(400, generator=generator)], dim=1)
+    pairs = torch.stack([torch.arange(0, 20, 2), torch.arange(1, 21, 2)], dim=1)
+    w = ResidualDepth(shrinkage=1e-6).directions(counts, label, pairs, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(torch.linalg.vector_norm(w, dim=1), torch.ones(10, dtype=torch.float64))
+    assert (w[:, 1].abs() > 0.99).all() and len(w[:, 1].sign().unique()) == 2, "both signs"
+
+    # The literal twin of one neuron, three neighbours of its own class each.
+    step = ResidualDepth(neighbours=3, shrinkage=0.5)
+    w = step.directions(counts, label, pairs, torch.Generator().manual_seed(0))
+    x = counts.double()
+    around = []
+    for n in pairs[4].tolist():
+        same = (label == label[n]).nonzero()[:, 0]
+        around.append(x[same[(x[same] - x[n]).square().sum(dim=1).argsort()[:3]]].mean(dim=0))
+    within = torch.cat([x[label == c] - x[label == c].mean(dim=0) for c in (0, 1)])
+    S = within.T @ within / 400
+    literal = torch.linalg.solve(S + 0.5 * S.diagonal().mean() * torch.eye(2, dtype=torch.float64), around[0] - around[1])
+    torch.testing.assert_close(w[4].abs(), (literal / literal.norm()).abs())
+
+
+def test_a_class_with_fewer_members_than_neighbours(generator):
+    counts, label = torch.randn(30, 4, generator=generator), torch.tensor([0] * 28 + [1] * 2)
+    w = ResidualDepth().directions(counts, label, torch.tensor([[29, 0]]), generator)
+    assert torch.isfinite(w).all()
+
+
+def test_depth_of_a_classifier(digits):
+    X, y, Xt, yt = digits
+    plain, residual = (classifier(depth=d).fit(X, y) for d in ("plain", "residual"))
+    assert torch.equal(plain.network_.layers[0].weights, residual.network_.layers[0].weights), "the first layer is the same"
+    assert not torch.equal(plain.network_.layers[1].weights, residual.network_.layers[1].weights)
+    assert residual.report_.layers[1].output_metric == "residual" and plain.report_.layers[1].output_metric == "class"
+    pairs = residual.report_.layers[1].pairs
+    assert pairs.shape == (40, 2)
+    assert residual.score(Xt, yt) > plain.score(Xt, yt) - 0.02
+    # Random weights are left random, so that they can be compared with.
+    random = [classifier(depth=d, weights="random").fit(X, y) for d in ("plain", "residual")]
+    assert torch.equal(random[0].network_.layers[1].weights, random[1].network_.layers[1].weights)
+
+
+def test_more_samples_for_depth(digits):
+    assert Classifier((100,))._initial_batch == 900 and Classifier((50, 50))._initial_batch == 3000
+    assert Classifier((50, 50), depth=ResidualDepth(samples=2000))._initial_batch == 2000
+    assert Classifier((50, 50), depth="plain")._initial_batch == Classifier.paper((50, 50))._initial_batch == 900
+    assert Classifier((50, 50), readout="voltage")._initial_batch == 900
+    with pytest.raises(ValueError, match="depth: unknown name 'residue'. Did you mean 'residual'"):
+        classifier(depth="residue").fit(*digits[:2])
+
+
+def test_a_power_sharpens_the_distribution_of_pairs():
+    d_in, d_out, ok = torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0]), torch.ones(3, dtype=torch.bool)
+    p = GradientPairs(power=3.0, epsilon=1e-12).log_probabilities(d_in, d_out, ok).exp()
+    torch.testing.assert_close(p, torch.tensor([1.0, 8.0, 27.0], dtype=torch.float64) / 36)
+    assert ResidualDepth(power=2.5).sharpen(GradientPairs(epsilon=0.1)) == GradientPairs(epsilon=0.1, power=2.5)
+    assert PlainDepth().sharpen(GradientPairs()) == GradientPairs()
+
+
+def test_fields_are_boxes(generator):
+    step = ReceptiveFields((2, 9, 12), low=0.25, high=0.5)
+    fields = step.fields(200, generator).view(200, 2, 9, 12)
+    assert torch.equal(fields[:, 0], fields[:, 1]), "short axes are seen whole"
+    for axis, least, most in ((1, 3, 5), (2, 3, 6)):
+        line = fields[:, 0].amax(dim=3 - axis)  # (neurons, axis)
+        sizes = line.sum(dim=1)
+        assert sizes.min() >= least and sizes.max() <= most and len(sizes.unique()) == most - least + 1
+        assert ((line.diff(dim=1) != 0).sum(dim=1) <= 2).all(), "in one piece"
+        assert (line.sum(dim=0) > 0).all(), "everywhere"
+    assert torch.equal(fields[:, 0], fields[:, 0].amax(dim=2, keepdim=True) * fields[:, 0].amax(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("chunk", [16, 48])
+def test_weights_within_fields(chunk, generator):
+    step = ReceptiveFields((6, 6))
+    first, second = (torch.rand(48, 36, 10, generator=generator) for _ in range(2))
+    w = torch.cat(
+        [
+            step.directions(a, b, g)
+            for g in [torch.Generator().manual_seed(5)]
+            for a, b in zip(first.split(chunk), second.split(chunk), strict=True)
+        ]
+    )
+    whole = step.directions(first, second, torch.Generator().manual_seed(5))
+    assert torch.equal(w, whole), "whatever number of neurons comes at once"
+    torch.testing.assert_close(torch.linalg.vector_norm(w, dim=1), torch.ones(48, dtype=torch.float64))
+    box = w[0].view(6, 6) != 0
+    assert box.any(dim=1).sum() <= 3 and box.any(dim=0).sum() <= 3
+    inside = (w[0] != 0).nonzero()[:, 0]
+    alone = DotWeights().directions(first[:1, inside], second[:1, inside], torch.Generator())
+    torch.testing.assert_close(w[0, inside].abs(), alone[0].abs(), rtol=1e-5, atol=1e-7)
+    # Other senders than the channels have no fields.
+    few, generators = first[:, :7], [torch.Generator().manual_seed(1) for _ in range(2)]
+    assert torch.equal(step.directions(few, few * 2, generators[0]), DotWeights().directions(few, few * 2, generators[1]))
+
+
+def test_fields_are_drawn_where_the_pair_shows_something(generator):
+    first = torch.zeros(160, 100, 5)
+    first[:, 11] = 1.0  # one pixel
+    w = ReceptiveFields((10, 10), RandomWeights()).directions(first, first, generator)
+    assert (w[:, 11] != 0).float().mean() > 0.5
+
+
+def test_fields_of_a_classifier(digits, tmp_path):
+    X, y, Xt, yt = digits
+    images = X.reshape(-1, 8, 8)
+    told, found, none = (
+        classifier(hidden=(80,), fields=(8, 8)).fit(X, y),
+        classifier(hidden=(80,), encoder="image").fit(images, y),
+        classifier(hidden=(80,)).fit(X, y),
+    )
+    w = told.network_.layers[0].weights
+    assert torch.equal(w, found.network_.layers[0].weights)
+    assert (w == 0).float().mean() > 0.7 and (none.network_.layers[0].weights == 0).float().mean() < 0.2
+    assert told.score(Xt, yt) > 0.85
+    told.save(tmp_path / "m")
+    np.testing.assert_array_equal(Classifier.load(tmp_path / "m").predict(Xt[:20]), told.predict(Xt[:20]))
+    with pytest.raises(ValueError, match=r"fields: a layout of \(7, 8\) has 56 channels, but X has 64"):
+        classifier(fields=(7, 8)).fit(X, y)
+    with pytest.raises(ValueError, match="fields must be 'auto', None or a layout"):
+        classifier(fields="yes").fit(X, y)
+    camera = np.zeros(5, dtype=[("x", int), ("y", int), ("p", int), ("t", float)])
+    camera["x"], camera["y"], camera["p"], camera["t"] = [0, 5, 2, 3, 1], [1, 0, 7, 2, 3], [0, 1, 0, 1, 0], [0, 3, 4, 5, 9]
+    model = classifier(hidden=(20,)).fit([camera, camera[1:], camera[::2], camera[2:]] * 5, [0, 1, 0, 1] * 5)
+    assert model._layout == (2, 8, 6) and (model.network_.layers[0].weights == 0).float().mean() > 0.5
