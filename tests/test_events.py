@@ -42,6 +42,29 @@ def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatc
     torch.testing.assert_close(event_response(KERNELS[name], delays, supports, weights, batch, 25), expected)
 
 
+def ramp(x):
+    """Somebody's own kernel, about which nothing is known."""
+    return torch.where((x >= 0) & (x <= 1), x, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), ramp], ids=[*KERNELS, "own"])
+@pytest.mark.parametrize(
+    ("delays", "supports"),
+    [([0.0, 1.0, 4.0], [1.0, 2.0, 5.0]), ([0.2, 0.5, 3.3], [0.3, 0.05, 0.7]), ([40.0, 30.0, 0.0], [2.0, 60.0, 1e-3])],
+    ids=["breaks on steps", "narrow", "out of reach"],
+)
+def test_breaks_anywhere(kernel, delays, supports, generator):
+    pairs = streams(seed=1)
+    batch = as_events(pairs, inputs=3, window=20).batch(torch.arange(4))
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+        tau, sigma = torch.tensor(delays, dtype=dtype), torch.tensor(supports, dtype=dtype)
+        w = torch.randn(3, 3, generator=generator, dtype=dtype)
+        found = event_response(kernel, tau, sigma, w, batch, 22)
+        expected = literal(kernel, tau.double(), sigma.double(), w.double(), pairs, 22)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+
+
 def test_equals_a_hundred_times_finer_grid(generator):
     pairs, n, fine = streams(), 5, 100
     delays = 6 * torch.rand(n, generator=generator, dtype=torch.float64)

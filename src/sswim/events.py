@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sswim._checks import check_integer, check_positive
 from sswim.kernels import Kernel
+from sswim.simulate import toeplitz
 
 __all__ = [
     "EventBatch",
@@ -260,20 +261,42 @@ def _pair(number: int, sample: Any) -> tuple[np.ndarray, np.ndarray]:
     return time, places.astype(np.int64)
 
 
+class _Sorted:
+    """Events in the order of the steps that they are first seen at, and of samples: their sums are sums of neighbours."""
+
+    def __init__(self, events: EventBatch, steps: int, device: torch.device) -> None:
+        step = events.times.ceil().long()
+        seen = step < steps
+        place, order = (step * events.count + events.samples)[seen].int().sort()
+        self.channels = events.channels[seen][order].int().to(device)
+        self.ahead = (step - events.times)[seen][order].to(device)  # how long before that step, float64
+        self.counts = torch.bincount(place, minlength=steps * events.count).to(device)
+        self._first = (self.counts.cumsum(dim=0) - self.counts).int()
+        self._steps, self._samples = steps, events.count
+
+    def project(self, columns: Tensor, values: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """Sum up rows of `columns` (inputs, neurons), times values (events,) if there are any: (neurons, steps, samples)."""
+        sums = torch.nn.functional.embedding_bag(
+            self.channels, columns, self._first, mode="sum", per_sample_weights=values
+        )  # (S B, N)
+        out = columns.new_empty(columns.shape[1], len(sums)) if out is None else out
+        return out.copy_(sums.T).view(-1, self._steps, self._samples)
+
+    def add_up(self, values: Tensor) -> Tensor:
+        """Sum up values (events, neurons): (neurons, steps, samples)."""
+        sums = torch.segment_reduce(values, "sum", lengths=self.counts, axis=0, unsafe=True)
+        return sums.T.reshape(-1, self._steps, self._samples)
+
+
 def project_events(weights: Tensor, events: EventBatch, out: Tensor | None = None) -> Tensor:
     r"""Sum up the weights of events on whole steps: :math:`\sum_{t_e = t} W_{i c_e}`, of shape (neurons, window, samples).
 
     The same as the product of `weights` (neurons, inputs) with `events.dense()`, in a time that goes with the events alone.
     """
-    place, order = (events.times.long() * events.count + events.samples).int().sort()
-    counts = torch.bincount(place, minlength=events.window * events.count)
-    channels = events.channels.int()[order].to(weights.device)
-    first = (counts.cumsum(dim=0) - counts).int().to(weights.device)
-    sums = torch.nn.functional.embedding_bag(channels, weights.T.contiguous(), first, mode="sum")  # (S B, N)
-    out = weights.new_empty(len(weights), len(sums)) if out is None else out
-    return out.copy_(sums.T).view(len(weights), events.window, events.count)
+    return _Sorted(events, events.window, weights.device).project(weights.T.contiguous(), out=out)
 
 
+@torch.no_grad()
 def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Tensor, events: EventBatch, steps: int) -> Tensor:
     r"""Respond to events at their exact times: :math:`\sum_{t_e \le t} W_{i c_e} k((t - t_e - \tau_i) / \sigma_i)`.
 
@@ -289,28 +312,79 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
     Returns
     -------
     Tensor of shape (neurons, steps, samples)
+
+    Notes
+    -----
+    An event lies between two steps, a part `a` of a step before the later one, so that it is seen at the lags
+    :math:`m + a, m = 0, 1, \dots` Where the kernel is smooth between `m` and `m + 1`, its values there are those of a
+    polynomial through few nodes, up to rounding. Thus events are projected once for each node, weighed by how near they lie
+    to it, and filtered by the kernel's values at that node. Where it is not, they are evaluated one by one.
     """
-    neurons, device, dtype = len(weights), weights.device, weights.dtype
-    step = events.times.ceil().long()  # the first one that the event is seen at
-    seen = step < steps
-    place = (events.samples * steps + step)[seen]
-    order = place.argsort(stable=True)
-    ahead = (step - events.times)[seen][order].to(device, dtype)[:, None]  # (E, 1), how long before that step
-    counts = torch.bincount(place, minlength=events.count * steps).to(device)
-    columns = weights.T[events.channels[seen][order].to(device)]  # (E, N)
-    y = weights.new_zeros(events.count, steps, neurons)
-    if not len(ahead):
-        return y.permute(2, 1, 0).contiguous()
-    # Where kernels are 0 for all neurons, by a grid that is fine enough for their supports.
-    fine = torch.arange(8 * steps + 8, device=device, dtype=dtype) / 8
-    used = (kernel((fine - delays[:, None]) / supports[:, None]) != 0).any(dim=0).nonzero()
-    reach = min(steps, int(fine[int(used.max())]) + 2) if len(used) else 0
-    width = max(1, CHUNK // len(ahead))
-    for first in range(0, neurons, width):
+    y = weights.new_zeros(len(weights), steps, events.count)
+    ordered = _Sorted(events, steps, weights.device)
+    if not len(ordered.ahead):
+        return y
+    lags = torch.arange(steps, device=delays.device)
+    rough, nodes = lags.expand(len(weights), -1), None  # all one by one
+    if hasattr(kernel, "breaks"):
+        few = _rough_cells(kernel.breaks, delays, supports, steps)
+        nodes = _nodes(kernel, delays, supports, few, steps)
+        rough = rough if nodes is None else few
+    if nodes is not None:
+        smooth = torch.ones(len(weights), steps + 1, dtype=torch.bool, device=weights.device)
+        smooth = smooth.scatter_(1, rough % (steps + 1), False)[:, :steps]  # -1 falls on the column too many
+        columns = weights.T.contiguous()
+        for node, near in zip(nodes.tolist(), _lagrange(nodes, ordered.ahead), strict=True):
+            taps = kernel((lags.to(delays.dtype) + node - delays[:, None]) / supports[:, None]) * smooth
+            y.baddbmm_(toeplitz(taps, steps), ordered.project(columns, near.to(weights.dtype)))
+    width = max(1, CHUNK // len(ordered.ahead))
+    ahead = ordered.ahead.to(weights.dtype)[:, None]  # (E, 1)
+    for first in range(0, len(weights), width):
         part = slice(first, first + width)
-        tau, sigma, w = delays[part], supports[part], columns[:, part]
-        for m in range(reach):
-            values = kernel((ahead + (m - tau)) / sigma).mul_(w)  # (E, n)
-            sums = torch.segment_reduce(values, "sum", lengths=counts, axis=0, unsafe=True)
-            y[:, m:, part] += sums.view(events.count, steps, -1)[:, : steps - m]
-    return y.permute(2, 1, 0).contiguous()
+        w = weights[part].T[ordered.channels]  # (E, n)
+        for cells in rough[part].T:
+            sums = ordered.add_up(kernel((ahead + (cells - delays[part])) / supports[part]).mul_(w))
+            for i, m in enumerate(cells.tolist()):
+                if m >= 0:
+                    y[first + i, m:] += sums[i, : steps - m]
+    return y
+
+
+def _rough_cells(breaks: Sequence[float], delays: Tensor, supports: Tensor, steps: int) -> Tensor:
+    """Return the lags `m` (neurons, few) such that a kernel may not be smooth between `m` and `m + 1`; -1 stands for none."""
+    at = delays.double()[:, None] + supports.double()[:, None] * torch.tensor(breaks, dtype=torch.float64, device=delays.device)
+    slack = 1e-4 * (1 + at.abs())  # a break so near to a step may lie on either side
+    cells = torch.cat([(at - slack).floor(), (at + slack).floor()], dim=1).long()
+    cells = cells.masked_fill((cells < 0) | (cells >= steps), -1).sort(dim=1).values
+    again = torch.cat([torch.zeros_like(cells[:, :1], dtype=torch.bool), cells.diff(dim=1) == 0], dim=1)
+    cells = cells.masked_fill(again, -1).sort(dim=1, descending=True).values
+    return cells[:, : max(1, int((cells >= 0).sum(dim=1).max()))]
+
+
+def _nodes(kernel: Kernel, delays: Tensor, supports: Tensor, rough: Tensor, steps: int) -> Tensor | None:
+    """Return as few nodes in [0, 1] as it takes for the narrowest kernels; None if that is too many."""
+    order = supports.argsort()
+    within = int((supports < 1).sum())  # narrower than a step: little of them is smooth, so several are looked at
+    some = torch.cat([order[:within][:: max(1, within // 32)], order[within : within + 8]])
+    tau, sigma, rough = delays[some, None, None].double(), supports[some, None, None].double(), rough[some]
+    lags = torch.arange(steps, dtype=torch.float64, device=delays.device)[:, None]
+    smooth = (lags != rough[:, None]).all(dim=2)  # (n, S)
+    between = torch.linspace(0, 1, 33, dtype=torch.float64, device=delays.device)[:-1]
+    true = kernel((lags + between - tau) / sigma)[smooth]  # (., 32)
+    tolerance = 4 * torch.finfo(delays.dtype).eps
+    for count in (1, 2, 3, 4, 6, 8, 10, 12, 16):
+        k = torch.arange(count, dtype=torch.float64, device=delays.device)
+        nodes = (1 - torch.cos((2 * k + 1) * torch.pi / (2 * count))) / 2  # Chebyshev's
+        found = kernel((lags + nodes - tau) / sigma)[smooth] @ _lagrange(nodes, between)
+        if not true.numel() or float((found - true).abs().max()) <= tolerance:
+            return nodes
+    return None
+
+
+def _lagrange(nodes: Tensor, at: Tensor) -> Tensor:
+    """Return the polynomials (nodes, points) that are 1 at one of the nodes and 0 at the others."""
+    rows = []
+    for q, node in enumerate(nodes):
+        others = torch.cat([nodes[:q], nodes[q + 1 :]])
+        rows.append(((at[:, None] - others) / (node - others)).prod(dim=1))
+    return torch.stack(rows)

@@ -5,7 +5,8 @@ A kernel is a function of one dimensionless variable ``x``. Neuron ``i`` with de
 elementwise on tensors of any shape, on any device, and let gradients through.
 
 Any callable that maps a tensor to a tensor of the same shape serves as a kernel too. Give it an attribute ``peak`` (where
-it is largest, default 0) if its maximum is not at 0.
+it is largest, default 0) if its maximum is not at 0, and ``breaks`` (where it or its derivative jumps, in order) if it is
+smooth elsewhere: responses to events at exact times are computed many times as fast then.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Hat:
     """
 
     peak: ClassVar[float] = 0.0
+    breaks: ClassVar[tuple[float, ...]] = (-1.0, 0.0, 1.0)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Evaluate the kernel elementwise."""
@@ -70,6 +72,7 @@ class Morlet:
 
     decay: float = 3.0
     peak: ClassVar[float] = 0.0
+    breaks: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
 
     def __post_init__(self) -> None:
         if not self.decay >= 0:
@@ -93,6 +96,7 @@ class Exponential:
     """
 
     peak: ClassVar[float] = 0.0
+    breaks: ClassVar[tuple[float, ...]] = (0.0,)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Evaluate the kernel elementwise."""
@@ -112,6 +116,7 @@ class Alpha:
     """
 
     peak: ClassVar[float] = 1.0
+    breaks: ClassVar[tuple[float, ...]] = (0.0,)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Evaluate the kernel elementwise."""
