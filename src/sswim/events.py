@@ -337,16 +337,14 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
         for node, near in zip(nodes.tolist(), _lagrange(nodes, ordered.ahead), strict=True):
             taps = kernel((lags.to(delays.dtype) + node - delays[:, None]) / supports[:, None]) * smooth
             y.baddbmm_(toeplitz(taps, steps), ordered.project(columns, near.to(weights.dtype)))
+    neurons, column = (rough >= 0).nonzero().T
+    cells, ahead = rough[neurons, column], ordered.ahead.to(weights.dtype)[:, None]  # (n,), (E, 1)
     width = max(1, CHUNK // len(ordered.ahead))
-    ahead = ordered.ahead.to(weights.dtype)[:, None]  # (E, 1)
-    for first in range(0, len(weights), width):
-        part = slice(first, first + width)
-        w = weights[part].T[ordered.channels]  # (E, n)
-        for cells in rough[part].T:
-            sums = ordered.add_up(kernel((ahead + (cells - delays[part])) / supports[part]).mul_(w))
-            for i, m in enumerate(cells.tolist()):
-                if m >= 0:
-                    y[first + i, m:] += sums[i, : steps - m]
+    for i, m in zip(neurons.split(width), cells.split(width), strict=True):
+        values = ahead + (m - delays[i])
+        values = kernel(values.div_(supports[i])).mul_(weights[i].T[ordered.channels])  # (E, n)
+        for neuron, cell, sums in zip(i.tolist(), m.tolist(), ordered.add_up(values), strict=True):
+            y[neuron, cell:] += sums[: steps - cell]
     return y
 
 

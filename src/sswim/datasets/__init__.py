@@ -1,7 +1,22 @@
-"""Data to try things on, and reading a user's own files. Series come as a DataFrame, time x channels."""
+"""Data to try things on, and reading a user's own files. Series come as a DataFrame, time x channels; events as lists."""
 
+from sswim.datasets.audio import load_fsdd
 from sswim.datasets.files import read_series, write_series
 from sswim.datasets.images import data_folder, load_images, read_idx
+from sswim.datasets.nmnist import load_nmnist
+from sswim.datasets.shd import load_shd
+from sswim.datasets.tonic import from_tonic
 from sswim.datasets.wind_farm import load_wind_farm
 
-__all__ = ["data_folder", "load_images", "load_wind_farm", "read_idx", "read_series", "write_series"]
+__all__ = [
+    "data_folder",
+    "from_tonic",
+    "load_fsdd",
+    "load_images",
+    "load_nmnist",
+    "load_shd",
+    "load_wind_farm",
+    "read_idx",
+    "read_series",
+    "write_series",
+]

@@ -1,0 +1,239 @@
+"""Data sets of events, in the files they are published in."""
+
+import gzip
+import sys
+
+import numpy as np
+import pytest
+
+from sswim import Classifier
+from sswim.datasets import from_tonic, load_nmnist, load_shd
+from sswim.events import ExactEvents, as_events, is_events
+
+
+def write_shd(folder, part, count, seed=0, times=np.float16, lose=None):
+    """Write a file as it is published, and return what is in it. `lose` drops a dataset, or a value of one."""
+    h5py = pytest.importorskip("h5py", reason="pip install 'sswim[hdf5]' to run this test")
+    rng = np.random.default_rng(seed)
+    numbers = [0, *rng.integers(1, 60, count - 1).tolist()]  # one is empty
+    all_times = [np.sort(rng.uniform(0, 1.2, n)).astype(times) for n in numbers]
+    units = [rng.integers(0, 700, n).astype(np.uint16) for n in numbers]
+    labels = rng.integers(0, 20, count).astype(np.uint16)
+    with h5py.File(folder / f"shd_{part}.h5", "w") as file:
+        for name, values, kind in (("times", all_times, times), ("units", units, np.uint16)):
+            data = file.create_dataset(f"spikes/{name}", (count,), dtype=h5py.vlen_dtype(np.dtype(kind)))
+            for n, value in enumerate(values):
+                data[n] = value[1:] if lose == f"a value of {name}" and n == 2 else value
+        file["labels"] = labels[1:] if lose == "a label" else labels
+        file["extra/speaker"] = np.zeros(count, dtype=np.uint16)
+        file["extra/keys"] = np.array([b"zero", b"one"] * 10)
+        if lose is not None and lose in file:
+            del file[lose]
+        if lose == "a range":
+            file["spikes/units"][1] = np.full(numbers[1], 700, dtype=np.uint16)
+    return all_times, units, labels
+
+
+@pytest.mark.parametrize("times", [np.float16, np.float32])
+@pytest.mark.parametrize("packed", [False, True])
+def test_shd_is_read_back(tmp_path, monkeypatch, times, packed):
+    written = [write_shd(tmp_path, part, count, count, times) for part, count in (("train", 8), ("test", 5))]
+    if packed:
+        for path in list(tmp_path.glob("*.h5")):
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+    monkeypatch.setenv("SSWIM_DATA", str(tmp_path))
+    for merge in (10, 1):
+        found = load_shd(merge=merge)
+        for (all_times, units, labels), events, got in zip(written, found[::2], found[1::2], strict=True):
+            assert got.tolist() == labels.tolist() and got.dtype == np.int64 and len(events) == len(labels)
+            for (t, c), time, unit in zip(events, all_times, units, strict=True):
+                assert t.dtype == np.float64 and t.tolist() == time.astype(np.float64).tolist()
+                assert c.dtype == np.int64 and c.tolist() == [int(u) // merge for u in unit]
+    assert as_events(load_shd(tmp_path)[0], scale=100, inputs=70).window <= 121
+
+
+def test_missing_and_damaged_shd(tmp_path, monkeypatch):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"neither shd_train.h5 nor shd_train.h5.gz in .*Get https://zenkelab.org/datasets/shd_train.h5.gz and put",
+    ):
+        load_shd(tmp_path)
+    write_shd(tmp_path, "train", 4)
+    with pytest.raises(FileNotFoundError, match="Get https://zenkelab.org/datasets/shd_test.h5.gz and put it there"):
+        load_shd(tmp_path)
+    write_shd(tmp_path, "test", 4)
+    with pytest.raises(ValueError, match="merge must be a whole number >= 1, got 0"):
+        load_shd(tmp_path, merge=0)
+    for lose, message in (
+        ("spikes/units", "must hold spikes/times, spikes/units, labels, but spikes/units is missing"),
+        ("labels", "but labels is missing"),
+        ("spikes", "but spikes/times, spikes/units is missing"),
+        ("a label", "damaged, 4 samples of times, 4 of units and 3 labels"),
+        ("a value of times", r"damaged, sample 2 has \d+ times but \d+ units"),
+        ("a range", "sample 1 has unit 700, but there are 700, numbered from 0"),
+    ):
+        write_shd(tmp_path, "test", 4, lose=lose)
+        with pytest.raises(ValueError, match=f"shd_test.h5: .*{message}"):
+            load_shd(tmp_path)
+    path = tmp_path / "shd_test.h5"
+    whole = path.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"something", b""):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match="shd_test.h5: damaged, it can not be read as an HDF5 file .* Fetch it again"):
+            load_shd(tmp_path)
+    path.unlink()
+    (tmp_path / "shd_test.h5.gz").write_bytes(gzip.compress(whole)[:-20])
+    with pytest.raises(ValueError, match="shd_test.h5.gz: damaged"):
+        load_shd(tmp_path)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ImportError, match=r"load_shd needs h5py: run `pip install 'sswim\[hdf5\]'`"):
+        load_shd(tmp_path)
+
+
+def to_bin(x, y, p, t):
+    """Return 40 bits per event, a marker wherever time goes beyond a further 2**13 us, and times counted from it."""
+    out, markers = bytearray(), 0
+    for x_e, y_e, p_e, t_e in zip(x, y, p, t, strict=True):
+        while t_e >= (markers + 1) * 2**13:
+            out += bytes([0, 240, 0, 0, 0])
+            markers += 1
+        bits = (int(x_e) << 32) | (int(y_e) << 24) | (int(p_e) << 23) | (int(t_e) - markers * 2**13)
+        out += bits.to_bytes(5, "big")
+    return bytes(out)
+
+
+def camera(seed, count=150, last=100_000):
+    rng = np.random.default_rng(seed)
+    x, y, p = rng.integers(0, 34, count), rng.integers(0, 34, count), rng.integers(0, 2, count)
+    return x, y, p, np.sort(rng.integers(0, last, count))
+
+
+def check_cameras(found, samples, labels, test):
+    for events, got, here in ((*found[:2], ~test), (*found[2:], test)):
+        assert got.tolist() == labels[here].tolist() and got.dtype == np.int64
+        for one, n in zip(events, np.flatnonzero(here), strict=True):
+            assert set(one.dtype.names) == {"x", "y", "p", "t"} and one["t"].dtype == np.int64
+            for name, value in zip("xypt", samples[n], strict=True):
+                np.testing.assert_array_equal(one[name], value)
+
+
+def test_nmnist_from_either_form(tmp_path, monkeypatch):
+    labels, test = np.array([0, 0, 4, 9, 0, 9]), np.array([False] * 4 + [True] * 2)
+    samples = [camera(n) for n in range(6)]
+    monkeypatch.setenv("SSWIM_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"neither nmnist_small.npz nor N-MNIST/Train/.*Get Train.zip .*SSWIM_DATA"):
+        load_nmnist()
+    for n, sample in enumerate(samples):
+        folder = tmp_path / "N-MNIST" / ("Test" if test[n] else "Train") / str(labels[n])
+        if test[n] and n == 4:
+            with pytest.raises(FileNotFoundError, match="nor N-MNIST/Test/<digit>"):
+                load_nmnist()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{n:05d}.bin").write_bytes(to_bin(*sample))
+    check_cameras(load_nmnist(), samples, labels, test)
+    (folder / "00005.bin").write_bytes(to_bin(*samples[5])[:-1])
+    with pytest.raises(ValueError, match=r"00005.bin: damaged, its length must be a multiple of 5 bytes, got \d+"):
+        load_nmnist()
+    x, y, p, t = (np.concatenate(values) for values in zip(*samples, strict=True))
+    data = {"px": x.astype(np.uint8), "py": y.astype(np.uint8), "pol": p.astype(np.uint8), "t_us": t.astype(np.uint32)}
+    data |= {"n_events": np.full(6, 150), "label": labels.astype(np.int8), "is_test": test}
+    path = tmp_path / "nmnist_small.npz"
+    np.savez(path, **data)
+    check_cameras(load_nmnist(tmp_path), samples, labels, test)
+    for change, message in (
+        ({"px": data["px"][1:]}, "damaged, unequal lengths"),
+        ({"label": labels[1:]}, "damaged, unequal lengths"),
+        ({"n_events": np.full(6, 149)}, "damaged, px holds 900 values but should hold 894"),
+    ):
+        np.savez(path, **{**data, **change})
+        with pytest.raises(ValueError, match=message):
+            load_nmnist(tmp_path)
+    path.write_bytes(b"something")
+    with pytest.raises(ValueError, match="damaged, it can not be read as an npz file"):
+        load_nmnist(tmp_path)
+
+
+def test_an_event_by_hand(tmp_path):
+    for part in ("Train", "Test"):
+        folder = tmp_path / "N-MNIST" / part / "7"
+        folder.mkdir(parents=True)
+        # x 3, y 5, polarity 1, time 0x010203; the marker; x 33, y 0, polarity 0, time 7
+        (folder / "a.bin").write_bytes(bytes([3, 5, 0x81, 2, 3, 0, 240, 0, 0, 0, 33, 0, 0, 0, 7]))
+    events, labels, _, _ = load_nmnist(tmp_path)
+    assert labels.tolist() == [7]
+    assert events[0].tolist() == [(3, 5, 0x010203, 1), (33, 0, 7 + 8192, 0)]
+
+
+class Recorded:
+    """As the data sets of tonic are: a length, and items (structured array, label). Sorted by label, as N-MNIST is."""
+
+    def __init__(self, count=30):
+        kind = np.dtype([("x", int), ("y", int), ("t", int), ("p", int)])
+        self.data, self.targets = [], [n * 3 // count for n in range(count)]
+        for n, target in enumerate(self.targets):
+            x, y, p, t = camera(n, last=300_000)
+            sample = np.zeros(len(x), dtype=kind)
+            sample["x"], sample["y"], sample["t"], sample["p"] = x // 3 + 11 * target, y, t, p
+            self.data.append(sample)
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return self.data[index], self.targets[index]
+
+
+def test_tonic_data_sets_as_they_are():
+    data = Recorded(60)
+    events, labels = from_tonic(data)
+    assert labels.tolist() == data.targets and all(a is b for a, b in zip(events, data.data, strict=True))
+    assert is_events(events)
+    some, few = from_tonic(data, limit=6)
+    assert len(some) == 6 and few.tolist() == [0, 0, 1, 1, 2, 2], "spread over the labels"
+    assert len(from_tonic(data, limit=1000)[0]) == 60
+    encoder = ExactEvents(scale=1e-4, steps=30, inputs=2 * 34 * 34)
+    model = Classifier(hidden=(60,), encoder=encoder, random_state=0, verbose=0).fit(events, labels)
+    assert model.score(events, labels) > 0.8
+    spoken = np.array([(10, 4, 1), (20, 1, 1)], dtype=[("t", int), ("x", int), ("p", int)])  # SHD as tonic has it
+    assert as_events(from_tonic([(spoken, 3)])[0], scale=1e-4).inputs == 5
+
+
+@pytest.mark.parametrize(
+    "data, limit, error, message",
+    [
+        (iter([]), None, TypeError, "dataset must have a length and items, got list_iterator"),
+        ([], None, ValueError, "dataset must hold at least one sample"),
+        ([3], None, ValueError, r"item 0 must be a pair \(events, label\)"),
+        (
+            [(np.zeros((4, 2, 34, 34)), 1)],
+            None,
+            ValueError,
+            "item 0 must be a structured array .*got array of float64. Leave out",
+        ),
+        ([("frames", 1)], None, ValueError, "events of item 0 must be a structured array .* got str"),
+        (Recorded(3), 0, ValueError, "limit must be a whole number >= 1, got 0"),
+    ],
+)
+def test_what_is_no_such_data_set(data, limit, error, message):
+    with pytest.raises(error, match=message):
+        from_tonic(data, limit)
+
+
+def test_nmnist(real_data):
+    if not (real_data / "nmnist_small.npz").is_file():
+        pytest.skip(f"nmnist_small.npz is not in {real_data}")
+    events, labels, test_events, test_labels = load_nmnist(real_data)
+    assert (len(events), len(test_events)) == (len(labels), len(test_labels)) == (1000, 100)
+    assert set(labels.tolist()) == set(range(10))
+    every = np.concatenate(events)
+    assert every["x"].max() == every["y"].max() == 33 and set(np.unique(every["p"]).tolist()) == {0, 1}
+    assert 250_000 < every["t"].max() < 400_000 and all((np.diff(one["t"]) >= 0).all() for one in events)
+
+
+def test_shd(real_data):
+    if not any((real_data / name).is_file() for name in ("shd_test.h5", "shd_test.h5.gz")):
+        pytest.skip(f"SHD is not in {real_data}: get it from https://zenkelab.org/datasets/")
+    events, labels, test_events, test_labels = load_shd(real_data)
+    assert (len(events), len(test_events)) == (len(labels), len(test_labels)) == (8156, 2264)
+    assert max(int(c.max()) for _, c in events) == 69 and set(labels.tolist()) == set(range(20))
