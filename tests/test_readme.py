@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/classification.md", "docs/gradients.md"]
+PAGES = ["README.md", "docs/classification.md", "docs/gradients.md", "docs/spike_targets.md"]
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
 
 

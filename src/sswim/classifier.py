@@ -375,7 +375,7 @@ class Classifier(ClassifierMixin, Estimator):
         if self.temporal != "auto":
             return self.temporal
         steps = self.network_.window
-        return TemporalGrid(max_delay=0.3 * steps, min_support=3.0, max_support=max(0.6 * steps, 4.0))
+        return TemporalGrid(max_delay=0.3 * steps, min_support=3.0, max_support=max(0.6 * steps, 4.0), growing=False)
 
     def _fit_direct(self, samples: LabelledSamples, train: Subset, held_out: Subset) -> SamplingReport:
         """Sample the hidden layers, and solve for the weights that read their traces."""

@@ -1,4 +1,4 @@
-r"""Errors of forecasts, accumulated batch by batch."""
+r"""Errors of forecasts, accumulated batch by batch, and distances of spike trains."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
-__all__ = ["Evaluation", "ForecastErrors"]
+from sswim._checks import check_integer, check_positive
+from sswim.kernels import Kernel, resolve_kernel
+from sswim.simulate import kernel_taps, toeplitz
+
+__all__ = ["Evaluation", "ForecastErrors", "coincidence", "van_rossum"]
 
 
 class ForecastErrors:
@@ -136,3 +142,88 @@ class Evaluation:
             f"RSE {self.rse:.4f} (channels scaled alike {self.rse_scaled:.4f})  MAE {self.mae:.4g}  "
             f"RMSE {self.rmse:.4g}  over {self.windows:,} windows"
         )
+
+
+def _trains(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """Return two collections of trains as float64, of one shape (samples, steps, outputs)."""
+    first, second = (torch.as_tensor(train).detach().double() for train in (a, b))
+    if first.ndim != 3 or first.shape != second.shape:
+        came = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        raise ValueError(f"{name}: a and b must both have the shape (samples, steps, outputs), got {came}.")
+    return first, second
+
+
+def van_rossum(a: Any, b: Any, support: float = 5.0, kernel: str | Kernel = "hat") -> np.ndarray:
+    r"""Return the van Rossum distance of two collections of spike trains, for each output.
+
+    .. math:: d(a, b)^2 = \frac1M \sum_m \sum_t \bigl((a_m - b_m) * h\bigr)(t)^2, \qquad h(t) = k(t / \sigma), \ t \ge 0
+
+    Parameters
+    ----------
+    a, b : array or Tensor of shape (samples, steps, outputs)
+    support : float
+        :math:`\sigma`, in steps: spikes nearer than that count as partly the same.
+    kernel : str or callable
+        `k`.
+
+    Returns
+    -------
+    array of shape (outputs,)
+
+    Examples
+    --------
+    >>> a, b = np.zeros((1, 6, 1)), np.zeros((1, 6, 1))
+    >>> a[0, 2], b[0, 3] = 1, 1
+    >>> van_rossum(a, b, support=1.0), van_rossum(a, b, support=4.0).round(3)
+    (array([1.41421356]), array([1.09]))
+    """
+    first, second = _trains("van_rossum", a, b)
+    samples, steps, _ = first.shape
+    sigma = torch.tensor([check_positive("van_rossum: support", support)], dtype=torch.float64)
+    h = toeplitz(kernel_taps(resolve_kernel(kernel), torch.zeros_like(sigma), sigma, steps), steps)[0]  # (S, S)
+    apart = torch.einsum("ts,nsc->ntc", h, (first - second).cpu())
+    return (apart.square().sum(dim=(0, 1)) / max(samples, 1)).sqrt().numpy()
+
+
+def coincidence(a: Any, b: Any, window: int = 2) -> np.ndarray:
+    r"""Return how many spikes coincide beyond chance, for each output: the factor :math:`\Gamma` of Jolivet et al.
+
+    .. math:: \Gamma = \frac{N_c - p N_b}{\frac12 (N_a + N_b)} \, \frac1{1 - p}, \qquad p = 1 - (1 - \nu_a)^{2 w + 1}
+
+    with :math:`N_a, N_b` the numbers of spikes, :math:`N_c` that of pairs at most `w` steps apart, nearest first and each
+    spike in one pair at most, and `p` the chance that a train of the same rate has a spike that near. 1 is the same train, 0
+    chance.
+
+    Parameters
+    ----------
+    a, b : array or Tensor of shape (samples, steps, outputs)
+        Trains of 0 and 1, `b` those to be met.
+    window : int
+        `w`, in steps.
+
+    Returns
+    -------
+    array of shape (outputs,)
+        NaN where neither has a spike, or where chance explains all.
+
+    Examples
+    --------
+    >>> b = np.zeros((1, 50, 1))
+    >>> b[0, [10, 20, 40]] = 1
+    >>> coincidence(b, b), coincidence(np.roll(b, 1, axis=1), b), coincidence(np.roll(b, 5, axis=1), b).round(2)
+    (array([1.]), array([1.]), array([-0.36]))
+    """
+    first, second = (train > 0 for train in _trains("coincidence", a, b))
+    check_integer("coincidence: window", window, 0)
+    in_a, in_b = (train.sum(dim=(0, 1)).double() for train in (first, second))
+    p = 1 - (1 - first.double().mean(dim=(0, 1))) ** (2 * window + 1)
+    steps, met = first.shape[1], torch.zeros_like(in_a)
+    first, second = first.clone(), second.clone()
+    for lag in sorted(range(-window, window + 1), key=abs):
+        late, early = slice(max(lag, 0), steps + min(lag, 0)), slice(max(-lag, 0), steps + min(-lag, 0))
+        pair = first[:, late] & second[:, early]
+        first[:, late] &= ~pair
+        second[:, early] &= ~pair
+        met += pair.sum(dim=(0, 1))
+    gamma = (met - p * in_b) / (0.5 * (in_a + in_b) * (1 - p))
+    return torch.where(gamma.isfinite(), gamma, torch.nan).cpu().numpy()

@@ -41,6 +41,7 @@ class TemporalGrid:
     min_support: float = 5.0
     max_support: float = 50.0
     cycle: int = 10
+    growing: bool = True
 
     def __post_init__(self) -> None:
         if self.max_delay is not None:
@@ -54,7 +55,7 @@ class TemporalGrid:
         """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
         tau_max = self.max_delay if self.max_delay is not None else (horizon if horizon > window else window / 2)
         i = torch.arange(neurons, dtype=torch.float64)
-        tau = i / neurons * (layer / layers * tau_max)
+        tau = i / neurons * (tau_max * layer / layers if self.growing else tau_max)
         sigma = self.min_support + (i % self.cycle) / max(self.cycle - 1, 1) * (self.max_support - self.min_support)
         return tau, sigma, torch.full_like(tau, self.min_support)
 
