@@ -145,6 +145,6 @@ def test_classify(tmp_path):
     assert told["accuracy"] > 0.75 and told["samples"] == 400 and out.stat().st_size > 10_000
     assert Classifier.load(model).network_.hidden == (60,)
     shown = CliRunner().invoke(app, ["classify", "digits", "--hidden", "30", "--samples", "200"])
-    assert shown.exit_code == 0 and "test images" in shown.stdout
+    assert shown.exit_code == 0 and "test samples" in shown.stdout
     assert CliRunner().invoke(app, ["classify", "digits", "--hidden", "many"]).exit_code == 2
     assert CliRunner().invoke(app, ["classify", "cats"]).exit_code == 2

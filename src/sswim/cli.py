@@ -196,18 +196,23 @@ def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = Fa
 
 @app.command()
 def classify(
-    data: Annotated[str, typer.Argument(help="digits, mnist or fashion-mnist.")] = "digits",
+    data: Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist, fsdd, nmnist or shd.")] = "digits",
     hidden: Annotated[str, typer.Option(help="Neurons per hidden layer, such as 1000 or 500,500.")] = "1000",
-    encoder: Annotated[str, typer.Option(help="auto, rate, poisson or latency.")] = "auto",
-    readout: Annotated[str, typer.Option(help="direct, voltage or spikes.")] = "direct",
+    encoder: Annotated[str | None, typer.Option(help="image, rate, poisson or latency.")] = None,
+    readout: Annotated[str | None, typer.Option(help="direct, voltage or spikes.")] = None,
+    normalize: Annotated[bool | None, typer.Option(help="Whether a spike readout is normalised.")] = None,
+    traces: Annotated[str | None, typer.Option(help="Time constants of a direct readout, such as inf,8.")] = None,
+    depth: Annotated[str | None, typer.Option(help="How deeper layers are sampled: residual or plain.")] = None,
+    fields: Annotated[bool, typer.Option(help="Whether neurons see patches of an image.")] = True,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's classifier.")] = False,
     weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
-    samples: Annotated[int | None, typer.Option(help="Train on the first so many images only.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Train on the first so many samples only.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the picture goes.")] = None,
     model_file: Annotated[Path | None, typer.Option("--model", help="Where the model goes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Classify images: scikit-learn's digits, which are always there, or MNIST's idx files from the folder SSWIM_DATA."""
+    """Classify scikit-learn's digits, which are always there, or images, sounds and events from files in SSWIM_DATA."""
     with _plain_errors():
         from sswim.demo import run_classification
 
@@ -215,14 +220,23 @@ def classify(
             widths = tuple(int(n) for n in hidden.split(","))
         except ValueError:
             raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
-        options = {"encoder": encoder, "readout": readout, "weights": weights, "random_state": seed, "verbose": not as_json}
-        result = run_classification(data, out, model_file, hidden=widths, samples=samples, **options)
+        options: dict[str, Any] = {"weights": weights, "random_state": seed, "verbose": not as_json}
+        if traces is not None:
+            try:
+                options["traces"] = tuple(float(constant) for constant in traces.split(","))
+            except ValueError:
+                raise ValueError(f"--traces must be numbers separated by commas, got {traces!r}.") from None
+        if not fields:
+            options["fields"] = None
+        chosen = {"encoder": encoder, "readout": readout, "normalize": normalize, "depth": depth}
+        options |= {name: value for name, value in chosen.items() if value is not None}
+        result = run_classification(data, out, model_file, hidden=widths, samples=samples, paper=paper, **options)
         summary = result.pop("summary")
         if as_json:
             return _print_json({**result, "summary": summary.to_dict()})
         console.print(summary)
         console.print(
-            f"{data}: {result['accuracy']:.2%} of {result['test_samples']:,} test images, fitted on {result['samples']:,} in "
+            f"{data}: {result['accuracy']:.2%} of {result['test_samples']:,} test samples, fitted on {result['samples']:,} in "
             f"{result['seconds']:.1f} s." + (f" Picture: {out}" if out else "")
         )
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from sklearn.datasets import load_digits
 
 from sswim.baselines import Persistence, RidgeOnLags
 from sswim.classifier import Classifier
-from sswim.datasets import load_images, load_wind_farm
+from sswim.datasets import load_wind_farm
+from sswim.datasets.classified import classified
 from sswim.estimators import Forecaster
 from sswim.plots import plot_class_rates, plot_confusion, plot_errors, plot_forecast, plot_raster, plot_spikes
 
@@ -65,29 +65,34 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 100, hours: int |
 
 
 def run_classification(
-    data: str, out: Path | None = None, model_file: Path | None = None, samples: int | None = None, **options: Any
+    data: str,
+    out: Path | None = None,
+    model_file: Path | None = None,
+    samples: int | None = None,
+    paper: bool = False,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Fit images and return the accuracy on others; draw a raster, rates and confusions into `out`.
+    """Fit samples of a data set and return the accuracy on others; draw a raster, rates and confusions into `out`.
 
     Parameters
     ----------
-    data : {"digits", "mnist", "fashion-mnist"}
+    data : str
+        One of `sswim.datasets.classified.CLASSIFIED`.
     out, model_file : Path, optional
         Where the picture and the model go.
     samples : int, optional
-        Train on the first so many images only.
+        Train on the first so many samples only.
+    paper : bool
+        Fit the paper's classifier.
     options
-        Of `Classifier`.
+        Of `Classifier`, past those that suit the data.
     """
-    if data == "digits":
-        X, y = load_digits(return_X_y=True)
-        train, test = (X[:1200], y[:1200]), (X[1200:], y[1200:])
-    else:
-        images, labels, test_images, test_labels = load_images(data)
-        train, test = (images.reshape(len(images), -1), labels), (test_images.reshape(len(test_images), -1), test_labels)
-    train = (train[0][:samples], train[1][:samples])
+    source = classified(data)
+    X, y, test_X, test_y = source.load()
+    train, test = (X[:samples], y[:samples]), (test_X, test_y)
+    make, suited = (Classifier.paper, source.paper) if paper else (Classifier, source.ours)
     begin = time.perf_counter()
-    model = Classifier(**options).fit(*train)
+    model = make(**{**suited, **options}).fit(*train)
     seconds = time.perf_counter() - begin
     if model_file is not None:
         model.save(model_file)
@@ -95,7 +100,7 @@ def run_classification(
         figure = Figure(figsize=(11, 8), layout="constrained")
         axes = figure.subplot_mosaic([["raster", "confusion"], ["rates", "confusion"]])
         plot_raster(model, test[0][0], axes["raster"])
-        axes["raster"].set_title(f"one image through the network (class {test[1][0]})")
+        axes["raster"].set_title(f"one sample through the network (class {test[1][0]})")
         plot_class_rates(model, test[0][:1000], test[1][:1000], ax=axes["rates"])
         plot_confusion(model, *test, ax=axes["confusion"])
         figure.savefig(out, dpi=120)

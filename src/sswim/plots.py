@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from sswim.events import ExactEvents, dense
+
 if TYPE_CHECKING:
     from sswim.classifier import Classifier
     from sswim.estimators import Forecaster
@@ -102,9 +104,9 @@ def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
 
 def plot_raster(model: Classifier, sample: Any, ax: Any = None) -> Any:
     """Draw the spikes of one sample through the input and all hidden layers of a classifier, layer above layer."""
-    values = model._values(np.asarray(sample)[None])
-    x = model._samples(values, torch.zeros(1, dtype=torch.long), 0).inputs(slice(0, 1))
-    layers = [x, *model.network_.simulate(x).spikes]
+    one = [sample] if isinstance(model.encoder_, ExactEvents) else np.asarray(sample)[None]
+    x = model._unlabelled(one).inputs(slice(0, 1))
+    layers = [dense(x), *model.network_.simulate(x).spikes]
     ax = Figure(figsize=(6, 4)).subplots() if ax is None else ax
     below, places, names = 0, [], []
     for number, spikes in enumerate(layers):
@@ -139,9 +141,8 @@ def plot_confusion(model: Classifier, X: Any, y: Any, ax: Any = None) -> Any:
 
 def plot_class_rates(model: Classifier, X: Any, y: Any, layer: int = -1, ax: Any = None) -> Any:
     """Draw the mean number of spikes per sample of each hidden neuron by class, neurons sorted by the class they favour."""
-    values, y = model._values(X), np.asarray(y)
-    samples = model._samples(values, torch.zeros(len(values), dtype=torch.long), 0)
-    parts = [model.network_.simulate(samples.inputs(p)).spikes[layer].sum(dim=1) for p in model._batches(len(values))]
+    samples, y = model._unlabelled(X), np.asarray(y)
+    parts = [model.network_.simulate(samples.inputs(p)).spikes[layer].sum(dim=1) for p in model._batches(len(samples))]
     counts = torch.cat(parts).cpu().numpy()  # (samples, neurons)
     means = np.stack([counts[y == c].mean(axis=0) if (y == c).any() else np.zeros(counts.shape[1]) for c in model.classes_])
     relative = means - means.mean(axis=0)

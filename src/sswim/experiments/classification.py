@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from sklearn.datasets import load_digits
 
 from sswim.classifier import Classifier
-from sswim.datasets import load_fsdd, load_images, load_nmnist, load_shd
-from sswim.events import ExactEvents
+from sswim.datasets.classified import classified
 from sswim.experiments.runner import EXPERIMENTS, Experiment
 
 __all__ = ["classification"]
@@ -45,13 +40,12 @@ def cells(data: tuple[str, ...], seeds: int, quick: bool) -> list[dict[str, Any]
     """
     names = data or (("digits",) if quick else ("mnist", "fashion-mnist"))
     for name in names:
-        if name not in DATA:
-            raise ValueError(f"data: unknown name {name!r}. Valid names: {', '.join(map(repr, DATA))}.")
+        classified(name)
     widths = (64, 128) if quick else WIDTHS
     samplings = ["dot, L2", "random"] if quick else list(SAMPLINGS)
     models = [("paper", [n] * l, s) for n in widths for l in (1, 2) for s in samplings]
     models += [("ours", [n], s) for n in widths for s in ("dot, L2", "random")]
-    models += [(model, [n // 2] * 2, "dot, L2") for n in widths for model in ("ours", "plain")]
+    models += [(model, [n - n // 4, n // 4], "dot, L2") for n in widths for model in ("ours", "plain")]
     return [
         {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": 600 if quick else None}
         for seed in range(min(seeds, 2) if quick else seeds)
@@ -60,41 +54,9 @@ def cells(data: tuple[str, ...], seeds: int, quick: bool) -> list[dict[str, Any]
     ]
 
 
-def _digits() -> tuple[Any, ...]:
-    X, y = load_digits(return_X_y=True)
-    X = X.reshape(-1, 8, 8)
-    return X[:1200], y[:1200], X[1200:], y[1200:]
-
-
-@dataclass(frozen=True)
-class _Data:
-    """Where data come from, and what the paper's classifier and ours are told of them."""
-
-    load: Callable[[], tuple[Any, ...]]
-    paper: dict[str, Any] = field(default_factory=dict)
-    ours: dict[str, Any] = field(default_factory=lambda: {"encoder": "image"})
-
-
-def _events(duration: float, scale: float, merge: int = 1) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return options for events that last so long: the paper's exact times with its kernel, and ours on half as many steps."""
-    exact = ExactEvents(steps=math.ceil(duration * scale), scale=scale, merge=merge)
-    binned = ExactEvents(steps=math.ceil(duration * scale / 2), scale=scale / 2, merge=merge, exact=False)
-    return {"encoder": exact, "kernel": "morlet-wide"}, {"encoder": binned, "traces": (math.inf, 8.0)}
-
-
-DATA: dict[str, _Data] = {
-    "digits": _Data(_digits),
-    "mnist": _Data(lambda: load_images("mnist")),
-    "fashion-mnist": _Data(lambda: load_images("fashion-mnist")),
-    "fsdd": _Data(load_fsdd, *_events(1.25, 100)),  # seconds
-    "shd": _Data(load_shd, *_events(1.4, 100)),
-    "nmnist": _Data(load_nmnist, *_events(3.1e5, 1 / 3000)),  # microseconds
-}
-
-
 @lru_cache(maxsize=1)
 def _load(name: str) -> tuple[Any, ...]:
-    return DATA[name].load()
+    return classified(name).load()
 
 
 def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, samples: int | None) -> dict[str, Any]:
@@ -114,9 +76,9 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
     }
     if model != "paper":
         name, depth = ("direct", "residual") if model == "ours" else ("plain_depth", "plain")
-        ours = {"depth": depth, **DATA[data].ours, **options}
+        ours = {"depth": depth, **classified(data).ours, **options}
         return {name: float(Classifier(hidden, **ours).fit(X, y).score(test, labels))}
-    fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **DATA[data].paper, **options).fit(X, y)
+    fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **classified(data).paper, **options).fit(X, y)
     scale, shift, _ = fitted.normalization_
     v, readout = fitted._voltages(fitted._unlabelled(test)), fitted.network_.readout
     found = {"spikes_normalized": readout.fire(v.clone()), "voltage": v.sub_(shift).div_(scale)}

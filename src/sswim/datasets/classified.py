@@ -1,0 +1,71 @@
+"""Data sets with classes by name, and how classifiers take them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sklearn.datasets import load_digits
+
+from sswim.datasets.audio import load_fsdd
+from sswim.datasets.images import load_images
+from sswim.datasets.nmnist import load_nmnist
+from sswim.datasets.shd import load_shd
+from sswim.events import ExactEvents
+
+__all__ = ["CLASSIFIED", "Classified", "classified"]
+
+
+@dataclass(frozen=True)
+class Classified:
+    """A data set with classes.
+
+    Attributes
+    ----------
+    load : callable
+        Returns training samples, their labels, test samples, and theirs.
+    paper, ours : dict
+        Options of `Classifier.paper` and of `Classifier` that suit the data.
+    """
+
+    load: Callable[[], tuple[Any, ...]]
+    paper: dict[str, Any] = field(default_factory=dict)
+    ours: dict[str, Any] = field(default_factory=lambda: {"encoder": "image"})
+
+
+def _digits() -> tuple[Any, ...]:
+    X, y = load_digits(return_X_y=True)
+    X = X.reshape(-1, 8, 8)
+    return X[:1200], y[:1200], X[1200:], y[1200:]
+
+
+def _events(duration: float, scale: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return options for events that last so long: exact times for the paper's, and half as many whole steps for ours."""
+    exact = ExactEvents(steps=math.ceil(duration * scale), scale=scale)
+    whole = ExactEvents(steps=math.ceil(duration * scale / 2), scale=scale / 2, exact=False)
+    return {"encoder": exact}, {"encoder": whole, "traces": (math.inf, 8.0)}
+
+
+def _sounds(duration: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the same for sounds of so many seconds, with the paper's kernel for them."""
+    paper, ours = _events(duration, 100)
+    return {**paper, "kernel": "morlet-wide"}, ours
+
+
+CLASSIFIED: dict[str, Classified] = {
+    "digits": Classified(_digits),
+    "mnist": Classified(lambda: load_images("mnist")),
+    "fashion-mnist": Classified(lambda: load_images("fashion-mnist")),
+    "fsdd": Classified(load_fsdd, *_sounds(1.25)),
+    "shd": Classified(load_shd, *_sounds(1.4)),
+    "nmnist": Classified(load_nmnist, *_events(3.1e5, 1 / 3000)),  # microseconds
+}
+
+
+def classified(name: str) -> Classified:
+    """Return the data set of a name."""
+    if name not in CLASSIFIED:
+        raise ValueError(f"data: unknown name {name!r}. Valid names: {', '.join(map(repr, CLASSIFIED))}.")
+    return CLASSIFIED[name]
