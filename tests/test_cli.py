@@ -146,5 +146,11 @@ def test_classify(tmp_path):
     assert Classifier.load(model).network_.hidden == (60,)
     shown = CliRunner().invoke(app, ["classify", "digits", "--hidden", "30", "--samples", "200"])
     assert shown.exit_code == 0 and "test samples" in shown.stdout
+    deep = ["--hidden", "20,10", "--samples", "200", "--traces", "inf,5", "--depth", "plain", "--no-fields", "--json"]
+    told = json.loads(CliRunner().invoke(app, ["classify", "digits", *deep]).stdout)
+    assert told["accuracy"] > 0.3 and told["samples"] == 200
+    paper = ["--paper", "--readout", "spikes", "--normalize", "--hidden", "20", "--samples", "200", "--json"]
+    assert json.loads(CliRunner().invoke(app, ["classify", "digits", *paper]).stdout)["accuracy"] > 0.3
+    assert "--traces must be numbers" in CliRunner().invoke(app, ["classify", "--traces", "long"]).output
     assert CliRunner().invoke(app, ["classify", "digits", "--hidden", "many"]).exit_code == 2
     assert CliRunner().invoke(app, ["classify", "cats"]).exit_code == 2

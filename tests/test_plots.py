@@ -4,6 +4,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from sswim import Classifier, Forecaster
+from sswim.events import ExactEvents
 from sswim.plots import (
     plot_class_rates,
     plot_confusion,
@@ -90,6 +91,15 @@ def test_raster_shows_every_spike_of_every_layer(digits):
     spikes = model.network_.simulate(x).spikes
     assert shown == [int((x > 0).sum()), *(int(a.sum()) for a in spikes)]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["input", "hidden 1", "hidden 2"]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_raster_of_events(exact):
+    events = [([0.2, 3.0, 5.4], [0, 1, 2]), ([1.0, 2.0], [2, 0])] * 10
+    model = Classifier((8,), encoder=ExactEvents(exact=exact), random_state=0, verbose=0).fit(events, [0, 1] * 10)
+    ax = plot_raster(model, events[0])
+    assert ax.collections[0].get_offsets().tolist() == [[0, 0], [3, 1], [5, 2]], "on the nearest steps"
+    assert plot_class_rates(model, events, [0, 1] * 10).images[0].get_array().shape == (2, 8)
 
 
 def test_confusions_rates_and_mistakes(digits):

@@ -7,6 +7,7 @@ from sswim import Forecaster
 from sswim._tracking import peak_memory
 from sswim.baselines import Persistence
 from sswim.datasets import read_series
+from sswim.experiments.classification import measure
 from sswim.readout import LambdaSearch
 
 WINDOW, HORIZON = 168, 24
@@ -75,3 +76,28 @@ def test_all_windows_fit_in_four_gibibytes(real_data):
     assert model.report_.samples >= 34_013
     assert (peak_memory() or 0) < 4 * 2**30
     assert model.evaluate(test).rse < 0.629
+
+
+@pytest.mark.slow
+def test_mnist_as_the_paper_finds_it(real_data, monkeypatch):
+    """Sampled weights ahead of random ones, deeper plain networks behind, and spikes near voltages once normalised."""
+    monkeypatch.setenv("SSWIM_DATA", str(real_data))
+    scores = {
+        (weights, layers): measure("mnist", "paper", [128] * layers, weights, 0, 6000)
+        for weights, layers in (("dot, L2", 1), ("random", 1), ("dot, L2", 2))
+    }
+    one, random, two = scores.values()
+    assert one["voltage"] > random["voltage"] + 0.02 and one["voltage"] > two["voltage"] + 0.01
+    for found in scores.values():
+        assert found["spikes_normalized"] > found["voltage"] - 0.03
+        assert found["spikes"] < found["voltage"] - 0.1
+
+
+@pytest.mark.slow
+def test_two_layers_are_ahead_of_one_on_spoken_digits(real_data, monkeypatch):
+    monkeypatch.setenv("SSWIM_DATA", str(real_data))
+
+    def mean(hidden, model="ours"):
+        return sum(next(iter(measure("fsdd", model, hidden, "dot, L2", s, None).values())) for s in range(3)) / 3
+
+    assert mean([192, 64]) > mean([256]) + 0.02 and mean([192, 64]) > mean([192, 64], "plain")

@@ -89,6 +89,12 @@ def test_temporal_parameters_follow_the_formula():
         assert varsigma.tolist() == [5.0] * N
 
 
+def test_delays_that_do_not_grow_with_depth():
+    alone = TemporalGrid().assign(1, 1, neurons=7, window=30, horizon=7)[0]
+    for layer in (1, 2):
+        assert torch.equal(TemporalGrid(growing=False).assign(layer, 2, neurons=7, window=30, horizon=7)[0], alone)
+
+
 def test_longest_delay_is_the_horizon_where_that_exceeds_the_window():
     tau, _, _ = TemporalGrid().assign(1, 1, neurons=1000, window=12, horizon=96)
     assert tau.max() == pytest.approx(96 * 0.999)

@@ -7,5 +7,6 @@ from sswim.finetuning import finetune
 from sswim.initialization import initialize
 from sswim.network import SpikingNetwork
 from sswim.sampling import sample
+from sswim.spike_targets import sample_spikes
 
-__all__ = ["Classifier", "Forecaster", "SpikingNetwork", "__version__", "finetune", "initialize", "sample"]
+__all__ = ["Classifier", "Forecaster", "SpikingNetwork", "__version__", "finetune", "initialize", "sample", "sample_spikes"]

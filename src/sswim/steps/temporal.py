@@ -29,6 +29,9 @@ class TemporalGrid:
         :math:`\sigma_{\min}` and :math:`\sigma_{\max}`, in steps.
     cycle : int
         :math:`N_\sigma`, the number of different supports.
+    growing : bool
+        Whether earlier layers have shorter delays, the factor :math:`l / L` of the paper. Where all layers are read the first
+        one's may as well be long.
 
     Examples
     --------
