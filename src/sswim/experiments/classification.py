@@ -113,15 +113,16 @@ def draw(runs: pd.DataFrame) -> Figure:
     for row, name in zip(axes, names, strict=True):
         for ax, readout in zip(row, readouts, strict=True):
             here = long[(long["data"] == name) & (long["readout"] == readout)]
+            ax.set_visible(len(here) > 0)
             for (layers, sampling), part in here.groupby(["layers", "sampling"]):
                 mean = part.groupby("width")["accuracy"].agg(["mean", "min", "max"])
                 style = {"color": f"C{list(SAMPLINGS).index(sampling)}", "ls": "-" if layers == 1 else ":"}
-                ax.plot(mean.index, mean["mean"], "o", ms=3, label=f"{layers} x, {sampling}", **style)
-                ax.plot(mean.index, mean["mean"], lw=1.2, **style)
+                ax.plot(mean.index, mean["mean"], marker="o", ms=3, lw=1.2, label=f"{layers} x, {sampling}", **style)
                 ax.fill_between(mean.index, mean["min"], mean["max"], color=style["color"], alpha=0.12, lw=0)
             ax.set(title=f"{name}: {readout}", xlabel="neurons" if readout.startswith("ours") else "neurons per layer")
         row[0].set_ylabel("test accuracy")
-    axes[0, 0].legend(frameon=False, fontsize=6)
+    shown = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=len(shown), frameon=False, fontsize=8)
     return figure
 
 
