@@ -12,23 +12,21 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor
 
+from sswim import direct_classes
 from sswim._checks import check_fraction, check_integer, check_positive, parse_memory, resolve
 from sswim._estimator import DTYPES, TRAININGS, Estimator
 from sswim._random import Randomness
-from sswim._tracking import Tracker
 from sswim.encoders import ENCODERS
 from sswim.events import EventStreams, ExactEvents, dense, is_events
-from sswim.hidden import HiddenSteps, batch_size, sample_hidden
+from sswim.hidden import batch_size
 from sswim.initialization import initialize
 from sswim.kernels import Kernel
 from sswim.labelled import LabelledSamples, voltage_output
 from sswim.network import SpikingNetwork
-from sswim.readout import REGULARIZATION, NormalEquations
 from sswim.report import SamplingReport, Summary, summarize
 from sswim.sampling import sample
 from sswim.steps import DEPTH, WEIGHTS, ReceptiveFields, TemporalGrid
@@ -239,7 +237,7 @@ class Classifier(ClassifierMixin, Estimator):
         if self.train == "gradient":
             self.report_ = self._start(train)
         elif self.readout == "direct":
-            self.report_ = self._fit_direct(samples, train, held_out)
+            self.report_ = direct_classes.fit(self, samples, train, held_out)
         else:
             self.report_ = self._fit_voltages(train, held_out)
         if self.train != "sample":
@@ -377,66 +375,17 @@ class Classifier(ClassifierMixin, Estimator):
         steps = self.network_.window
         return TemporalGrid(max_delay=0.3 * steps, min_support=3.0, max_support=max(0.6 * steps, 4.0), growing=False)
 
-    def _fit_direct(self, samples: LabelledSamples, train: Subset, held_out: Subset) -> SamplingReport:
-        """Sample the hidden layers, and solve for the weights that read their traces."""
-        network, budget, random = self.network_, parse_memory(self.memory), Randomness(self.random_state)
-        readout = network.readout
-        count = readout.weights.shape[1]
-        if 24 * count**2 > budget:
-            raise ValueError(
-                f"memory: the sums of {count:,} features take {24 * count**2 / 1e9:.1f} GB, got memory={self.memory!r}. Use "
-                "fewer neurons or traces, or allow more."
-            )
-        regularization = resolve("regularization", self.regularization, REGULARIZATION, "basis")
-        steps = HiddenSteps.named(
-            temporal=self._temporal(),
-            input_metric=self.input_metric,
-            deeper_metric=self.deeper_metric,
-            output_metric="class",
-            pairs=self.pairs,
-            weights=self._weights(),
-            normalizer=self.normalizer,
-            depth=self.depth,
-        )
-        weight = torch.ones(len(self.classes_), dtype=torch.float64)
-        if self.class_weight is not None:
-            names = self.classes_[samples.labels.numpy()]
-            weight = torch.from_numpy(compute_class_weight(self.class_weight, classes=self.classes_, y=names))
-        with Tracker(self.verbose) as tracker, torch.no_grad():
-            with tracker.step("initial batch"):
-                chosen = torch.randperm(len(train), generator=random("batch"))[: self._initial_batch]
-                signals = dense(train.inputs(chosen)).to(readout.weights).permute(2, 1, 0).contiguous()
-                targets = train.targets(chosen).to(readout.weights)
-            _, layers = sample_hidden(network, signals, targets, steps, budget, random, tracker)
-            del signals
-            for layer in layers:
-                layer.pairs = chosen[layer.pairs]
-            sums = [NormalEquations(count, len(self.classes_), device=readout.weights.device) for _ in range(2)]
-            with tracker.step("output weights"):
-                read = network.features()
-                for equations, part in zip(sums, (train, held_out), strict=True):
-                    for index in tracker.count(self._batches(len(part))):
-                        f, y = read(part.inputs(index)), part.targets(index)[:, 0]
-                        weights = None if self.class_weight is None else weight[y.argmax(dim=1)].to(f.device)
-                        equations.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
-            with tracker.step("regularisation"):
-                w, b, lambdas = regularization.solve(*sums)
-                readout.weights.copy_(w.T), readout.biases.copy_(b)
-                self.temperature_ = self._fit_temperature(held_out)  # while the weights have not seen these samples
-                sums[0].merge(sums[1])
-                w, b = sums[0].solve(lambdas)
-                readout.weights.copy_(w.T), readout.biases.copy_(b)
-        return SamplingReport(
-            layers=layers,
-            lags=torch.zeros(0),
-            lambdas=lambdas.cpu(),
-            traces=len(readout.constants),
-            assembly=None,
-            samples=len(train),
-            validation_samples=len(held_out),
-            batch_size=self._size,
-            steps=tracker.records,
-        )
+    def _hidden_options(self) -> dict[str, Any]:
+        """Return the steps that make the hidden layers."""
+        return {
+            "temporal": self._temporal(),
+            "input_metric": self.input_metric,
+            "deeper_metric": self.deeper_metric,
+            "output_metric": "class",
+            "pairs": self.pairs,
+            "weights": self._weights(),
+            "normalizer": self.normalizer,
+        }
 
     @property
     def _first(self) -> int:
@@ -457,13 +406,7 @@ class Classifier(ClassifierMixin, Estimator):
             self.network_,
             train,
             validation=held_out,
-            temporal=self._temporal(),
-            input_metric=self.input_metric,
-            deeper_metric=self.deeper_metric,
-            output_metric="class",
-            pairs=self.pairs,
-            weights=self._weights(),
-            normalizer=self.normalizer,
+            **self._hidden_options(),
             delays=self.delays,
             supports=self.supports,
             regularization=self.regularization,
@@ -519,22 +462,21 @@ class Classifier(ClassifierMixin, Estimator):
     def _voltages(self, samples: LabelledSamples | Subset) -> Tensor:
         """Return the output layer's voltages (classes, steps, samples), before any spikes."""
         with voltage_output(self.network_):
-            found = [self.network_.simulate(samples.inputs(part)).output for part in self._batches(len(samples))]
+            look = self.network_.predictor(0)
+            found = [look(samples.inputs(part)) for part in self._batches(len(samples))]
         return torch.cat(found).permute(2, 1, 0)
 
     def _decision(self, samples: LabelledSamples | Subset) -> Tensor:
         """Return the decision values (samples, classes)."""
         network = self.network_
         # In float64, so that a sample's values do not depend on the batch it comes in.
-        read, readout = network.features() if network.direct else None, copy.deepcopy(network.readout).double()
+        readout = copy.deepcopy(network.readout).double()
+        look = network.features() if network.direct else network.predictor(self._first)
         parts = []
         with torch.no_grad():
             for part in self._batches(len(samples)):
-                x = samples.inputs(part)
-                if read is not None:
-                    parts.append(readout(read(x).double()[:, None])[:, 0].T)
-                else:
-                    parts.append(network.simulate(x).output[:, self._first :].sum(dim=1).double())
+                found = look(samples.inputs(part))
+                parts.append(readout(found.double()[:, None])[:, 0].T if network.direct else found.sum(dim=1).double())
         return torch.cat(parts).cpu()
 
     def _fit_temperature(self, held_out: Subset) -> float:

@@ -27,8 +27,8 @@ from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.events import dense
 from sswim.network import SpikingNetwork
-from sswim.sampling import as_samples, require_finite, split_samples
-from sswim.windows import Samples
+from sswim.sampling import as_samples, split_samples
+from sswim.windows import Samples, require_finite
 
 __all__ = ["EpochRecord", "TrainingDiverged", "TrainingReport", "finetune"]
 

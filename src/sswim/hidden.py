@@ -13,6 +13,7 @@ from torch import Tensor
 from sswim._checks import resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
+from sswim.events import dense
 from sswim.network import SpikingNetwork
 from sswim.report import LayerReport
 from sswim.simulate import Workspace, filter_signals, fire, refractory_taps
@@ -26,15 +27,14 @@ from sswim.steps import (
     WEIGHTS,
     PlainDepth,
     PotentialStatistics,
-    RandomWeights,
     VanRossum,
 )
 from sswim.steps.depth import left_out_residuals
 from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
-from sswim.windows import batches
+from sswim.windows import Samples, batches, require_finite
 
-__all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_hidden"]
+__all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_from", "sample_hidden"]
 
 
 def resolve_metrics(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
@@ -106,8 +106,38 @@ class HiddenSteps:
     @property
     def sees_residuals(self) -> bool:
         """Whether deeper layers are sampled by what the layers before leave unexplained."""
-        weights = getattr(self.weights, "weights", self.weights)
-        return not isinstance(self.depth, PlainDepth) and not isinstance(weights, RandomWeights)
+        return not isinstance(self.depth, PlainDepth) and getattr(self.weights, "sampled", True)
+
+
+def sample_from(
+    network: SpikingNetwork,
+    train: Samples,
+    initial_batch: int,
+    steps: HiddenSteps,
+    budget: int,
+    random: Randomness,
+    tracker: Tracker,
+) -> tuple[Tensor, Tensor, list[LayerReport]]:
+    """Draw an initial batch of samples, and set the hidden layers' parameters from it.
+
+    Returns
+    -------
+    spikes : Tensor of shape (neurons, steps, batch), uint8
+        Of the last layer.
+    targets : Tensor of shape (batch, horizon, outputs)
+    reports : list of LayerReport
+        Their pairs are numbers of samples.
+    """
+    like = network.readout.weights
+    with tracker.step("initial batch"):  # X_I, Y_I
+        chosen = torch.randperm(len(train), generator=random("batch"))[:initial_batch]
+        signals = dense(train.inputs(chosen)).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
+        targets = train.targets(chosen).to(like)  # (M, H, C)
+        require_finite(signals, targets)
+    spikes, reports = sample_hidden(network, signals, targets, steps, budget, random, tracker)
+    for report in reports:
+        report.pairs = chosen[report.pairs]
+    return spikes, targets, reports
 
 
 def sample_hidden(

@@ -357,20 +357,23 @@ class SpikingNetwork(nn.Module):
         return torch.exp(-age / self.readout.constants.to(like)[:, None])
 
     @torch.no_grad()
-    def predictor(self) -> Callable[[Tensor], Tensor]:
+    def predictor(self, start: int | None = None) -> Callable[[Any], Tensor]:
         """Return a function that maps batches as `forward` does, for many of them: what they share is computed once.
+
+        A trajectory is read from step `start` on, that of the network unless told.
 
         A trajectory's skip connection is left to `skipped`. It keeps the parameters' values of now, and knows no gradients.
         """
         if self.direct:
             return torch.no_grad()(self.forward)
-        output = self._read_filters(self.start).contiguous()
+        start = self.start if start is None else start
+        output = self._read_filters(start).contiguous()
         hidden = self.hidden_filters(steps=output.shape[2])
         work = [Workspace() for _ in self.layers]
 
-        def predict(x: Tensor) -> Tensor:
+        def predict(x: Any) -> Tensor:
             with torch.no_grad():
-                return self._read(self.hidden_spikes(x, hidden, work), self.start, output)
+                return self._read(self.hidden_spikes(x, hidden, work), start, output)
 
         return predict
 

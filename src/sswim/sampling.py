@@ -12,7 +12,7 @@ from sswim._checks import check_fraction, check_integer, parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.events import dense
-from sswim.hidden import HiddenSteps, batch_size, sample_hidden
+from sswim.hidden import HiddenSteps, batch_size, sample_from
 from sswim.kernels import kernel_peak
 from sswim.network import SpikingNetwork
 from sswim.readout import REGULARIZATION, NormalEquations
@@ -24,9 +24,9 @@ from sswim.steps import (
     SUPPORTS,
 )
 from sswim.traces import ASSEMBLIES, Trace
-from sswim.windows import Samples, Subset, TensorSamples, batches
+from sswim.windows import Samples, Subset, TensorSamples, batches, require_finite
 
-__all__ = ["as_samples", "require_finite", "sample", "split_samples"]
+__all__ = ["as_samples", "sample", "split_samples"]
 
 
 # Multiply-adds up to which one Gram matrix per output is quick enough: seconds on two cores.
@@ -143,16 +143,8 @@ def sample(
     work = [Workspace() for _ in network.layers]
 
     with Tracker(verbose) as tracker:
-        with tracker.step("initial batch"):  # X_I, Y_I
-            count = min(initial_batch, len(train))
-            chosen = torch.randperm(len(train), generator=random("batch"))[:count]
-            signals = dense(train.inputs(chosen)).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
-            targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
-            require_finite(signals, targets)
-
-        spikes, layer_reports = sample_hidden(network, signals, targets, steps, budget, random, tracker)
-        for report in layer_reports:
-            report.pairs = chosen[report.pairs]
+        spikes, targets, layer_reports = sample_from(network, train, initial_batch, steps, budget, random, tracker)
+        count = len(targets)
 
         with tracker.step("output delays"):
             correlation: Tensor | float = 0.0
@@ -329,13 +321,6 @@ def _gather(
         support, device = traces[numbers[0]].support, network.readout.weights.device
         found.append((numbers, SlidingEquations(kernel, delays, support, network.start, network.horizon, of, neurons, device)))
     return found
-
-
-def require_finite(x: Tensor, y: Tensor) -> None:
-    """Refuse inputs or targets that hold NaN or infinity."""
-    for name, values in (("X", x), ("Y", y)):
-        if isinstance(values, Tensor) and not bool(torch.isfinite(values).all()):
-            raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
 
 
 def _equations(network: SpikingNetwork, outputs: int, features: int | None = None) -> NormalEquations:

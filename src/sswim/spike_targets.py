@@ -11,7 +11,7 @@ feel of its own spikes if it had put out the right ones so far. This is linear i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,22 +22,23 @@ from torch import Tensor
 from sswim._checks import check_integer, check_positive, parse_memory, resolve
 from sswim._random import Randomness
 from sswim._tracking import StepRecord, Tracker
-from sswim.events import dense
-from sswim.hidden import HiddenSteps, batch_size, sample_hidden
+from sswim.hidden import HiddenSteps, batch_size, sample_from
 from sswim.kernels import kernel_peak
 from sswim.metrics import coincidence, van_rossum
 from sswim.network import SpikingNetwork
 from sswim.readout import NormalEquations
 from sswim.report import LayerReport
-from sswim.sampling import as_samples, require_finite, split_samples
-from sswim.simulate import Workspace, kernel_taps, toeplitz
+from sswim.sampling import as_samples, split_samples
+from sswim.simulate import kernel_taps, toeplitz
+from sswim.spike_glm import fit_glm
 from sswim.spike_judge import Judge
-from sswim.spike_regression import Fit, Group, Projections, SpikeSums, refractory_traces
+from sswim.spike_regression import Group, Projections, SpikeSums, refractory_traces
+from sswim.spike_source import SpikeSource, check_trains
 from sswim.steps import DELAYS, SUPPORTS, VanRossum
 from sswim.traces import Assembly, Trace
 from sswim.windows import Samples, batches
 
-__all__ = ["SpikeReport", "check_trains", "sample_spikes"]
+__all__ = ["SpikeReport", "sample_spikes"]
 
 # Distance of trains that pairs are drawn by.
 TRAIN_METRIC = VanRossum()
@@ -49,8 +50,6 @@ REFRACTORY_SUPPORTS = (1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
 TRACES, COMPARED = 4, 300
 # Rounds after which refractory supports are compared.
 TRIED_ROUNDS = 16
-# Rows that a generalised linear model is fitted on, and the penalties that are tried.
-GLM_ROWS, GLM_ALPHAS = 10_000, (1e-4, 1e-2)
 
 
 @dataclass
@@ -78,45 +77,6 @@ class SpikeReport:
     validation_samples: int
     batch_size: int
     steps: list[StepRecord] = field(default_factory=list)
-
-
-class _Source:
-    """Hidden spikes and target trains, batch by batch; the spikes are kept where that takes a quarter of the memory."""
-
-    def __init__(self, network: SpikingNetwork, samples: Samples, size: int, budget: int) -> None:
-        self._network, self._samples, self._size = network, samples, size
-        self._filters, self._work = network.hidden_filters(), [Workspace() for _ in network.layers]
-        keep = len(samples) * network.hidden[-1] * network.steps <= budget / 4
-        self._kept: list[Tensor] | None = [] if keep else None
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield spikes (N, S, B) and trains (C, H, B), in the network's dtype."""
-        like = self._network.readout.weights
-        parts = batches(len(self._samples), self._size)
-        seen = self._kept is not None and len(self._kept) == len(parts)
-        for number, part in enumerate(parts):
-            y = self._samples.targets(part)
-            if seen:
-                assert self._kept is not None
-                spikes = self._kept[number].to(like.dtype)
-            else:
-                x = self._samples.inputs(part)
-                require_finite(x, x)
-                check_trains(y)
-                spikes = self._network.hidden_spikes(x, self._filters, self._work)
-                if self._kept is not None:
-                    self._kept.append(spikes.to(torch.uint8))
-            yield spikes, y.to(like).permute(2, 1, 0).contiguous()
-
-
-def check_trains(trains: Tensor) -> None:
-    """Refuse trains that hold anything but 0 and 1."""
-    if not bool(((trains == 0) | (trains == 1)).all()):
-        odd = trains[(trains != 0) & (trains != 1)].flatten()[0]
-        raise ValueError(f"trains must hold 0 and 1 only, 1 at steps with a spike, got {float(odd):g}.")
 
 
 @torch.no_grad()
@@ -227,17 +187,11 @@ def sample_spikes(
     device, dtype = readout.weights.device, readout.weights.dtype
     C = network.outputs
     with Tracker(verbose) as tracker:
-        with tracker.step("initial batch"):
-            count = min(initial_batch, len(train))
-            chosen = torch.randperm(len(train), generator=random("batch"))[:count]
-            signals = dense(train.inputs(chosen)).to(device, dtype).permute(2, 1, 0).contiguous()  # (D, O, M)
-            targets = train.targets(chosen).to(device, dtype)  # (M, H, C)
-            require_finite(signals, signals)
-            check_trains(targets)
-
-        spikes, layers = sample_hidden(network, signals, targets, steps, budget, random, tracker)
-        for report in layers:
-            report.pairs = chosen[report.pairs]
+        with tracker.step("check"):
+            for samples in (train, held_out):
+                for part in batches(len(samples), size):
+                    check_trains(samples.targets(part))
+        spikes, targets, layers = sample_from(network, train, initial_batch, steps, budget, random, tracker)
 
         with tracker.step("output delays and supports"):
             lags, sigmas = _temporal(network, spikes[:, :, :COMPARED], targets[:COMPARED], delays, supports)
@@ -247,9 +201,9 @@ def sample_spikes(
             some, y = spikes[:, :, :COMPARED].to(dtype), targets[:COMPARED].permute(2, 1, 0).contiguous()
             groups = _groups(network, some)
             _refractory(network, groups, some, y, refractory, regularization, BALANCES[1 if weighted else 0])
-            spikes = signals = some = torch.empty(0)
+            spikes = some = torch.empty(0)
 
-        source, checked = (_Source(network, samples, size, budget) for samples in (train, held_out))
+        source, checked = (SpikeSource(network, samples, size, budget) for samples in (train, held_out))
         with tracker.step("sums"):
             sums = [SpikeSums(group.means, len(group.outputs), weighted=weighted) for group in groups]
             for A, y in source:
@@ -276,7 +230,7 @@ def sample_spikes(
                         judge.compare(round_, [problem.fit for problem in problems])
         else:
             with tracker.step("output weights"):
-                judge.compare(0, _glm(network, source, groups, rate, budget, random("shuffle")))
+                judge.compare(0, fit_glm(network, source, groups, rate, budget, random("shuffle")))
         with tracker.step("threshold"):
             judge.refine()
 
@@ -403,57 +357,6 @@ def _project(network: SpikingNetwork, source: Iterable[tuple[Tensor, Tensor]], p
             problem.see(A, eta, y)
     for problem in problems:
         problem.project()
-
-
-def _glm(
-    network: SpikingNetwork, source: _Source, groups: Sequence[Group], rate: Tensor, budget: int, generator: torch.Generator
-) -> list[Fit]:
-    """Fit Poisson models to rows of all samples: with every spike or many, and as many other rows, weighted for the rest."""
-    from sklearn.linear_model import PoissonRegressor
-
-    readout, N = network.readout, network.hidden[-1]
-    limit = min(GLM_ROWS, max(10 * N, int(budget / 4 / (8 * N * network.outputs)))) / 2
-    total = len(source) * network.horizon
-    # Of each class, a row is kept by so much chance: all spikes, unless there are more than half the limit.
-    share = torch.stack([limit / (total * (1 - rate)).clamp_min(1), limit / (total * rate).clamp_min(1)]).clamp_max(1)  # (2, C)
-    rows: list[list[Tensor]] = [[] for _ in rate]
-    for A, y in source:
-        eta = refractory_traces(readout.refractory, readout.refractory_supports, y)
-        for group in groups:
-            psi = group.psi(A).flatten(1)
-            for i in group.outputs.tolist():
-                spiking = y[i].flatten()
-                chance = torch.where(spiking > 0, share[1, i], share[0, i])
-                at = (torch.rand(len(spiking), generator=generator).to(chance) < chance).nonzero()[:, 0]
-                own = torch.stack([eta[i].flatten()[at], spiking[at], (1 / chance[at]).to(psi)])
-                rows[i].append(torch.cat([psi[:, at], own]))
-    fits = []
-    for group in groups:
-        p = torch.zeros(len(group.outputs), len(GLM_ALPHAS), N + 1, dtype=torch.float64, device=group.means.device)
-        c = torch.zeros(len(group.outputs), len(GLM_ALPHAS), dtype=torch.float64, device=group.means.device)
-        for k, i in enumerate(group.outputs.tolist()):
-            if not 0 < rate[i] < 1:
-                continue
-            table = torch.cat(rows[i], dim=1).double().cpu()
-            x, y_i, weight = table[:-2].T, table[-2], table[-1]  # (rows, N + 1), (rows,), (rows,)
-            x[:, :-1] -= group.means.cpu()
-            x[:, :-1] /= (size := x[:, :-1].std(dim=0).clamp_min(1e-6))
-            for a, alpha in enumerate(GLM_ALPHAS):
-                for used in (N + 1, N):  # without the refractory trace if that would excite
-                    model = PoissonRegressor(alpha=alpha, solver="newton-cholesky", max_iter=50)
-                    model.fit(x[:, :used].numpy(), y_i.numpy(), sample_weight=weight.numpy())
-                    w = torch.zeros(N + 1, dtype=torch.float64)
-                    w[:used] = torch.from_numpy(model.coef_)
-                    if w[-1] <= 0:
-                        break
-                u = x @ w + model.intercept_
-                quiet, active = ((u * weight * at).sum() / (weight * at).sum() for at in (1 - y_i, y_i))
-                # The scale is free: spikes hang on the sign of v - 1 alone. This one makes shifts mean the same as elsewhere.
-                scale = float((active - quiet) / 2) or 1.0
-                p[k, a, :-1], c[k, a] = (w[:-1] / size / scale).to(p), float(w[-1]) / scale
-                p[k, a, -1] = (model.intercept_ - float(active + quiet) / 2) / scale
-        fits.append(Fit(p.flatten(0, 1), c.flatten()))
-    return fits
 
 
 def _validate(network: SpikingNetwork, samples: Samples, size: int) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["Samples", "Subset", "TensorSamples", "Windows", "batches", "split_windows"]
+__all__ = ["Samples", "Subset", "TensorSamples", "Windows", "batches", "require_finite", "split_windows"]
 
 
 Index = Tensor | slice
@@ -167,3 +167,10 @@ def batches(count: int, size: int, *, even: bool = True) -> list[slice]:
         runs = max(1, -(-count // size))
         size = max(1, -(-count // runs))
     return [slice(first, min(first + size, count)) for first in range(0, count, size)]
+
+
+def require_finite(x: Tensor, y: Tensor) -> None:
+    """Refuse inputs or targets that hold NaN or infinity."""
+    for name, values in (("X", x), ("Y", y)):
+        if isinstance(values, Tensor) and not bool(torch.isfinite(values).all()):
+            raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")

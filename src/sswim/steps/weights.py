@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -97,7 +98,15 @@ class DistWeights:
 
 @dataclass(frozen=True)
 class RandomWeights:
-    """Standard normal weights that ignore the pair: what data-driven weights are measured against."""
+    """Standard normal weights that ignore the pair: what data-driven weights are measured against.
+
+    Attributes
+    ----------
+    sampled : bool
+        False tells that pairs do not matter. Steps without this attribute look at them.
+    """
+
+    sampled: ClassVar[bool] = False
 
     def directions(self, first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
         """Return normal vectors of shape (neurons, senders)."""
@@ -131,6 +140,11 @@ class ReceptiveFields:
             check_integer("ReceptiveFields: shape", length, 1)
         if not 0 < self.low <= self.high <= 1:
             raise ValueError(f"ReceptiveFields: 0 < low <= high <= 1 must hold, got low={self.low!r}, high={self.high!r}.")
+
+    @property
+    def sampled(self) -> bool:
+        """Whether weights depend on pairs."""
+        return getattr(self.weights, "sampled", True)
 
     def fields(self, neurons: int, generator: torch.Generator) -> Tensor:
         """Draw the fields of some neurons: (neurons, channels), 1 inside and 0 outside."""
