@@ -577,3 +577,24 @@ def test_delays_lie_where_a_series_remembers_itself():
 def test_signals_that_rest_have_delays_nevertheless():
     tau, sigma, _ = TemporalMemory().observe(torch.zeros(2, 10, 5)).assign(1, 1, neurons=8, window=10, horizon=2)
     assert torch.isfinite(tau).all() and torch.isfinite(sigma).all()
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.5, 0.5), (0.2, 0.4), (-1.0, 1.5)])
+def test_fluctuation_and_mean_std_make_the_same_spikes(mean, deviation):
+    """Where the distance to the threshold is as many deviations: one is the other in other units."""
+    g = torch.Generator().manual_seed(0)
+    potentials = 3 * torch.randn(7, 40, 25, generator=g, dtype=torch.float64) + torch.randn(7, 1, 1, generator=g)
+    statistics = PotentialStatistics()
+    statistics.update(potentials.clone())
+    spikes = []
+    for step in (MeanStd(mean, deviation), Fluctuation((1 - mean) / deviation)):
+        alpha, beta, gamma = step.scale(statistics)
+        v = alpha[:, None, None] * potentials + beta[:, None, None]
+        past, fired = torch.zeros(7, 25), []
+        for t in range(40):  # a spike costs gamma, of which half is left in each further step
+            now = (v[:, t] + gamma[:, None] * past >= 1).double()
+            past = 0.5 * (past + now)
+            fired.append(now)
+        spikes.append(torch.stack(fired))
+    assert 0.01 < spikes[0].mean() < 0.5
+    assert torch.equal(spikes[0], spikes[1])

@@ -243,19 +243,38 @@ def classify(
 
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="classification.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="forecasting, timing, classification, ablation, entropy (the paper's), beyond or ideas (ours)."),
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs, the table and the picture.")] = None,
-    data: Annotated[list[str] | None, typer.Option(help="Data set; may be repeated.")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="Data set, or a file with a series; may be repeated.")] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="A small version that takes a minute or two.")] = False,
+    resume: Annotated[bool, typer.Option("--resume/--again", help="Keep the runs that are there, or do them again.")] = True,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", help="Option of the experiment, such as horizons=6,24; may be repeated.")
+    ] = None,
+    render_only: Annotated[
+        bool, typer.Option("--render-only", help="Run nothing; make table and picture of all runs that are there.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment of the paper. One that was stopped goes on where it was; what is there is not run again."""
     with _plain_errors():
         from sswim.experiments import render, run
+        from sswim.experiments.catalogue import find
+        from sswim.experiments.runner import load_runs
 
+        find(name)
         folder = Path("experiments") / (name + ("-quick" if quick else "")) if out is None else out
-        runs = run(name, folder, data=data or (), seeds=seeds, quick=quick, verbose=not as_json)
+        if render_only:
+            runs = load_runs(folder)
+        else:
+            told = dict(_option(text) for text in options or ())
+            runs = run(
+                name, folder, data=data or (), seeds=seeds, quick=quick, resume=resume, options=told, verbose=not as_json
+            )
         text = render(name, folder, runs)
         if as_json:
             return _print_json(json.loads(runs.to_json(orient="records")))
@@ -289,6 +308,15 @@ def bench(
         for key, value in result["result"].items():
             table.add_row(key, _figures(value))
         console.print(table)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Return name and value of ``name=value``, or of ``name=value,value``."""
+    name, equals, values = text.partition("=")
+    if not equals or not name or not values:
+        raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
+    found = [int(v) if v.strip().lstrip("-").isdigit() else v.strip() for v in values.split(",")]
+    return name.strip(), found[0] if len(found) == 1 else found
 
 
 def _figures(value: Any) -> str:

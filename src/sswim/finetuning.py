@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sswim._batches import training_batches
 from sswim._checks import check_integer, check_positive, parse_memory, parse_seconds
 from sswim._random import Randomness
 from sswim._tracking import Tracker
-from sswim.events import dense
 from sswim.network import SpikingNetwork
-from sswim.sampling import as_samples, split_samples
-from sswim.windows import Samples, require_finite
 
 __all__ = ["EpochRecord", "TrainingDiverged", "TrainingReport", "finetune"]
 
@@ -200,7 +198,7 @@ def finetune(
     if not trained:
         raise ValueError("network: none of its parameters requires a gradient, so there is nothing to train.")
     parts = _parts(network, batch_size, parse_memory(memory))
-    train, held_out = _data(network, X, Y, validation, batch_size, parts, Randomness(random_state))
+    train, held_out = training_batches(network, X, Y, validation, batch_size, parts, Randomness(random_state))
 
     state = _Training(network, trained, learning_rate, temporal_rate, measure, penalty, clip)
     asked: dict[str, Any] = {
@@ -259,88 +257,6 @@ def _parts(network: SpikingNetwork, batch_size: int, memory: int) -> int:
     """Return how many samples fit into memory at once: projections, potentials and spikes of all layers, their gradients."""
     each = 8 * sum(network.hidden) * network.steps * network.readout.weights.element_size()
     return max(1, min(batch_size, memory // each))
-
-
-Batch = tuple[Tensor, Tensor, dict[str, Tensor]]
-
-
-class _SampleBatches:
-    """Batches drawn from a source of samples. Those that belong together, by its `together`, stay in one batch, in order."""
-
-    def __init__(self, samples: Samples, size: int, parts: int, random: Randomness) -> None:
-        self.samples, self.random = samples, random
-        self.group = getattr(samples, "together", 1)
-        self.size = max(size // self.group, 1)
-        self.parts = max(parts // self.group, 1)
-
-    def __call__(self, epoch: int | None) -> Iterator[list[tuple[float, Batch]]]:
-        """Yield batches as lists of parts with their weights: shuffled in an epoch, and in order without one."""
-        count = len(self.samples) // self.group
-        order = torch.arange(count) if epoch is None else torch.randperm(count, generator=self.random("shuffle", epoch))
-        for batch in order.split(self.size):
-            yield [(len(part) / len(batch), self._batch(part)) for part in batch.split(self.parts)]
-
-    def _batch(self, numbers: Tensor) -> Batch:
-        index = (numbers[:, None] * self.group + torch.arange(self.group)).flatten()
-        x, y = dense(self.samples.inputs(index)), self.samples.targets(index)
-        require_finite(x, y)
-        context = getattr(self.samples, "context", None)
-        return x, y, {} if context is None else context(index)
-
-
-class _LoaderBatches:
-    """Batches as a loader has them. What it draws at random is drawn by epoch, whatever was drawn before."""
-
-    def __init__(self, loader: Iterable[Any], parts: int, random: Randomness) -> None:
-        self.loader, self.parts, self.random = loader, parts, random
-
-    def __call__(self, epoch: int | None) -> Iterator[list[tuple[float, Batch]]]:
-        """Yield batches as lists of parts with their weights."""
-        seed = self.random("shuffle", 0 if epoch is None else epoch).initial_seed()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            for x, y in self.loader:
-                require_finite(x, y)
-                parts = zip(x.split(self.parts), y.split(self.parts), strict=True)
-                yield [(len(part) / len(x), (part, target, {})) for part, target in parts]
-
-
-def _data(
-    network: SpikingNetwork, X: Any, Y: Any, validation: Any, size: int, parts: int, random: Randomness
-) -> tuple[Any, Any]:
-    """Return training and validation batches; the latter may be None."""
-
-    def is_loader(data: Any) -> bool:
-        return not hasattr(data, "inputs") and not hasattr(data, "shape") and hasattr(data, "__iter__")
-
-    if Y is None and is_loader(X):
-        if isinstance(validation, float):
-            raise ValueError("validation: a loader can not be split. Pass validation samples, a loader of them, or None.")
-        first = _first(X)
-        if first is None:
-            raise ValueError("X: the loader is empty: it must hold at least one batch (x, y).")
-        x, y = first
-        as_samples(x, y, network)
-        train: Any = _LoaderBatches(X, parts, random)
-        if validation is None:
-            return train, None
-        if is_loader(validation) and not isinstance(validation, tuple):
-            if _first(validation) is None:
-                raise ValueError("validation: the loader is empty: it must hold at least one batch (x, y).")
-            return train, _LoaderBatches(validation, parts, random)
-        inputs, targets = validation if isinstance(validation, tuple) else (validation, None)
-        return train, _SampleBatches(as_samples(inputs, targets, network), size, parts, random)
-    samples = as_samples(X, Y, network)
-    if validation is None:
-        return _SampleBatches(samples, size, parts, random), None
-    samples, held_out = split_samples(samples, validation, network)
-    return _SampleBatches(samples, size, parts, random), _SampleBatches(held_out, size, parts, random)
-
-
-def _first(loader: Iterable[Any]) -> Any:
-    """Return a loader's first batch, or None, and leave the user's random numbers alone."""
-    with torch.random.fork_rng(devices=[]):
-        return next(iter(loader), None)
 
 
 class _Training:

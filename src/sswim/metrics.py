@@ -83,9 +83,11 @@ class ForecastErrors:
 
         scale = np.ones(channels) if self._scale is None else self._scale
         count = self.windows * horizon * channels
+        around = spread.sum() + self.windows * ((self._mean - self._mean.mean()) ** 2).sum()
         return Evaluation(
             rse=float(rse(squared.sum(), spread.sum())),
             rse_scaled=float(rse((squared / scale**2).sum(), (spread / scale**2).sum())),
+            r2=float(1 - squared.sum() / around) if around > 0 else float("nan"),
             mae=float(absolute.sum() / count),
             rmse=float(np.sqrt(squared.sum() / count)),
             windows=self.windows,
@@ -105,6 +107,8 @@ class Evaluation:
         Root relative squared error in the data's units: 0 is perfect, 1 is as good as knowing the mean.
     rse_scaled : float
         The same after scaling each channel to its training range, so that all channels weigh alike.
+    r2 : float
+        Coefficient of determination over all values at once, around their one mean: see `sswim.protocol.r2`.
     mae, rmse : float
         Mean absolute and root mean squared error, in the data's units.
     windows : int
@@ -117,6 +121,7 @@ class Evaluation:
 
     rse: float
     rse_scaled: float
+    r2: float
     mae: float
     rmse: float
     windows: int
@@ -133,7 +138,7 @@ class Evaluation:
                 for label, row in frame.iterrows()
             }
 
-        overall = {k: getattr(self, k) for k in ("rse", "rse_scaled", "mae", "rmse", "windows", "coverage")}
+        overall = {k: getattr(self, k) for k in ("rse", "rse_scaled", "r2", "mae", "rmse", "windows", "coverage")}
         overall = {k: None if pd.isna(v) else v for k, v in overall.items()}
         return {**overall, "per_step": plain(self.per_step), "per_channel": plain(self.per_channel)}
 

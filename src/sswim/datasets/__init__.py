@@ -4,19 +4,28 @@ from sswim.datasets.audio import load_fsdd
 from sswim.datasets.files import read_series, write_series
 from sswim.datasets.images import data_folder, load_images, read_idx
 from sswim.datasets.nmnist import load_nmnist
+from sswim.datasets.series import SERIES, SeriesSet, fill_zeros, load_series, read_text, series_set
 from sswim.datasets.shd import load_shd
 from sswim.datasets.tonic import from_tonic
+from sswim.datasets.traffic import read_hdf
 from sswim.datasets.wind_farm import load_wind_farm
 
 __all__ = [
+    "SERIES",
+    "SeriesSet",
     "data_folder",
+    "fill_zeros",
     "from_tonic",
     "load_fsdd",
     "load_images",
     "load_nmnist",
+    "load_series",
     "load_shd",
     "load_wind_farm",
+    "read_hdf",
     "read_idx",
     "read_series",
+    "read_text",
+    "series_set",
     "write_series",
 ]

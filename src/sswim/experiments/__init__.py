@@ -1,6 +1,8 @@
 """Experiments that run from one command, go on where they were stopped, and draw their tables from what they wrote."""
 
-from sswim.experiments.classification import classification
-from sswim.experiments.runner import EXPERIMENTS, Experiment, render, run
+from sswim.experiments.catalogue import EXPERIMENTS
+from sswim.experiments.experiment import Experiment
+from sswim.experiments.forecasting import published
+from sswim.experiments.runner import render, run
 
-__all__ = ["EXPERIMENTS", "Experiment", "classification", "render", "run"]
+__all__ = ["EXPERIMENTS", "Experiment", "published", "render", "run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
-from sswim.datasets.classified import classified
-from sswim.experiments.runner import EXPERIMENTS, Experiment
+from sswim.datasets.classified import CLASSIFIED, classified
+from sswim.experiments.experiment import Experiment
 
 __all__ = ["classification"]
 
@@ -33,24 +34,35 @@ READOUTS = {
 PAPER_COST = -1.5
 
 
-def cells(data: tuple[str, ...], seeds: int, quick: bool) -> list[dict[str, Any]]:
+def cells(
+    data: Sequence[str],
+    seeds: int,
+    quick: bool,
+    *,
+    widths: Sequence[int] = WIDTHS,
+    models: Sequence[str] = ("paper", "ours", "plain"),
+    samples: int | None = None,
+) -> list[dict[str, Any]]:
     """Return the settings of all runs, seed by seed: the paper's grid and ours, or one that is over in a minute.
 
-    The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all.
+    The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all, one in eight of
+    them in the second layer. `samples` is how many of the training samples are used.
     """
     names = data or (("digits",) if quick else ("mnist", "fashion-mnist"))
     for name in names:
         classified(name)
-    widths = (64, 128) if quick else WIDTHS
+    if quick:
+        widths, samples, seeds = (64, 128), 600, min(seeds, 2)
     samplings = ["dot, L2", "random"] if quick else list(SAMPLINGS)
-    models = [("paper", [n] * l, s) for n in widths for l in (1, 2) for s in samplings]
-    models += [("ours", [n], s) for n in widths for s in ("dot, L2", "random")]
-    models += [(model, [n - n // 4, n // 4], "dot, L2") for n in widths for model in ("ours", "plain")]
+    grid = [("paper", [n] * l, s) for n in widths for l in (1, 2) for s in samplings]
+    grid += [("ours", [n], s) for n in widths for s in ("dot, L2", "random")]
+    grid += [(model, [n - n // 8, n // 8], "dot, L2") for n in widths for model in ("ours", "plain")]
     return [
-        {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": 600 if quick else None}
-        for seed in range(min(seeds, 2) if quick else seeds)
+        {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": samples}
+        for seed in range(seeds)
         for d in names
-        for m, h, s in models
+        for m, h, s in grid
+        if m in models
     ]
 
 
@@ -126,4 +138,11 @@ def draw(runs: pd.DataFrame) -> Figure:
     return figure
 
 
-classification = EXPERIMENTS["classification"] = Experiment(cells, measure, table, draw)
+_order = {
+    "data": list(CLASSIFIED),
+    "seed": None,
+    "model": ("paper", "ours", "plain"),
+    "hidden": None,
+    "sampling": list(SAMPLINGS),
+}
+classification = Experiment(cells, measure, table, draw, _order)

@@ -3,50 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
-from sswim._tracking import Tracker, peak_memory
+from sswim._checks import check_integer
+from sswim._tracking import Tracker, forget_peak_memory, peak_memory
 from sswim._version import __version__
+from sswim.experiments.catalogue import find
+from sswim.experiments.experiment import Settings
 
-__all__ = ["EXPERIMENTS", "Experiment", "load_runs", "render", "run"]
-
-Settings = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """What an experiment is made of.
-
-    Attributes
-    ----------
-    cells : callable
-        Maps ``data``, ``seeds`` and ``quick`` to the settings of all runs, as plain JSON.
-    measure : callable
-        Maps the settings of one run to its scores, as plain JSON.
-    table : callable
-        Maps all runs, one row each, to the table that is shown.
-    draw : callable
-        Maps all runs to a picture.
-    """
-
-    cells: Callable[..., list[Settings]]
-    measure: Callable[..., dict[str, Any]]
-    table: Callable[[pd.DataFrame], pd.DataFrame]
-    draw: Callable[[pd.DataFrame], Figure]
-
-
-EXPERIMENTS: dict[str, Experiment] = {}
+__all__ = ["check_options", "load_runs", "render", "run"]
 
 
 def _file(folder: Path, settings: Settings) -> Path:
@@ -55,7 +30,15 @@ def _file(folder: Path, settings: Settings) -> Path:
 
 
 def run(
-    name: str, out: Path, *, data: Sequence[str] = (), seeds: int = 3, quick: bool = False, verbose: int = 1
+    name: str,
+    out: Path,
+    *,
+    data: Sequence[str] = (),
+    seeds: int = 3,
+    quick: bool = False,
+    resume: bool = True,
+    options: Mapping[str, Any] | None = None,
+    verbose: int = 1,
 ) -> pd.DataFrame:
     """Run what of an experiment is not there yet, and return all runs.
 
@@ -71,19 +54,26 @@ def run(
     seeds : int
     quick : bool
         A small version that takes a minute or two.
+    resume : bool
+        Whether runs that are there already are kept, or done again.
+    options : mapping
+        The experiment's own, by name.
     """
-    if name not in EXPERIMENTS:
-        raise ValueError(f"experiment: unknown name {name!r}. Valid names: {', '.join(map(repr, EXPERIMENTS))}.")
-    experiment = EXPERIMENTS[name]
-    cells = experiment.cells(data=tuple(data), seeds=seeds, quick=quick)
+    experiment = find(name)
+    options = check_options(name, options or {})
+    check_integer("seeds", seeds, 1)
+    cells = experiment.cells(data=tuple(data), seeds=seeds, quick=quick, **options)
+    interruptible = "checkpoint" in inspect.signature(experiment.measure).parameters
     (out / "runs").mkdir(parents=True, exist_ok=True)
     with Tracker(verbose) as tracker, tracker.step(name):
         for settings in tracker.count(cells):
             path = _file(out, settings)
-            if path.exists():
+            if resume and path.exists():
                 continue
+            checkpoint = path.with_suffix(".checkpoint")
+            forget_peak_memory()
             begin = time.perf_counter()
-            scores = experiment.measure(**settings)
+            scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
             told = {
                 "experiment": name,
                 "settings": settings,
@@ -92,13 +82,32 @@ def run(
                 "peak_memory": peak_memory(),
                 "sswim": __version__,
                 "torch": torch.__version__,
-                "machine": platform.machine(),
+                "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
                 "threads": torch.get_num_threads(),
             }
             part = path.with_suffix(".part")
             part.write_text(json.dumps(told, indent=1) + "\n")
             os.replace(part, path)
+            checkpoint.unlink(missing_ok=True)
     return load_runs(out, [_file(out, settings) for settings in cells])
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an experiment, those with several values as tuples; values of the wrong kind are refused."""
+    known, checked = find(name).options, {}
+    for key, value in options.items():
+        if key not in known:
+            there = ", ".join(map(repr, known)) or "none"
+            raise ValueError(f"{name}: unknown option {key!r}. Valid ones: {there}.")
+        default = known[key]
+        several = isinstance(default, tuple)
+        values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        kind = type(default[0]) if several and default else str if several else int
+        if (not several and len(values) != 1) or not values or any(type(v) is not kind for v in values):
+            rule = f"{'values' if several else 'one value'} of type {kind.__name__}"
+            raise ValueError(f"{name}: {key} takes {rule}, such as {default!r}, got {value!r}.")
+        checked[key] = values if several else values[0]
+    return checked
 
 
 def load_runs(out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
@@ -117,8 +126,8 @@ def load_runs(out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
 
 def render(name: str, out: Path, runs: pd.DataFrame | None = None) -> str:
     """Write the table of an experiment (``table.md``, ``runs.csv``) and its picture from its runs alone; return the table."""
-    runs = load_runs(out) if runs is None else runs
-    experiment = EXPERIMENTS[name]
+    experiment = find(name)
+    runs = experiment.sort(load_runs(out) if runs is None else runs)
     text = markdown(experiment.table(runs))
     (out / "table.md").write_text(text + "\n")
     runs.to_csv(out / "runs.csv", index=False)

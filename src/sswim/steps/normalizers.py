@@ -101,6 +101,9 @@ class Fluctuation:
     .. math::
         \alpha = 1, \quad \beta = 1 - r S - E + \Delta^{SC}, \quad \gamma = -3 S
 
+    Spikes are those of `MeanStd` with :math:`(1 - \mu_t) / s_t = r`, which scales potential, threshold distance and cost alike:
+    the two differ in how large the potentials are, not in when they cross the threshold, up to the silence correction.
+
     Parameters
     ----------
     distance : float

@@ -1,0 +1,213 @@
+"""Our model beside the paper's, plain baselines and an echo state network; and what each idea of ours brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
+from sswim.datasets.series import SERIES
+from sswim.estimators import Forecaster
+from sswim.experiments.echo_state import EchoState
+from sswim.experiments.experiment import Experiment
+from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, label, task
+from sswim.steps import Diverse
+
+__all__ = ["beyond", "ideas"]
+
+HORIZONS = (6, 24, 48, 96)
+OURS: dict[str, dict[str, Any]] = {"sswim": {}, "sswim, spikes only": {"skip": False}}
+# The default with one thing changed.
+IDEAS: dict[str, dict[str, Any]] = {
+    "sswim": {},
+    "spikes only": {"skip": False},
+    "tuned for a minute": {"tune": "60s"},
+    "no spikes: 1 neuron": {"hidden": (1,)},
+    "scaling standard": {"scaling": "standard"},
+    "scaling window": {"scaling": "window"},
+    "no corrections per channel": {"corrections": 0},
+    "nothing of other channels": {"common": 0},
+    "neither of both": {"corrections": 0, "common": 0},
+    "all channels enter one network, spikes only": {"channels": "joint", "skip": False, "hidden": (300,)},
+    "no floor": {"floor": False},
+    "200 neurons": {"hidden": (200,)},
+    "2 layers of 50": {"hidden": (50, 50)},
+    "2 layers of 100": {"hidden": (100, 100)},
+    "1 trace": {"traces": (3.0,)},
+    "5 traces": {"traces": (1.0, 3.0, 8.0, 20.0, 50.0)},
+    "random weights": {"weights": "random"},
+    "blocks by what is left": {"blocks": 4},
+    "the paper's grid of delays": {"temporal": "grid"},
+    "delays from the data": {"temporal": "memory"},
+    "the paper's firing": {"normalizer": "mean-std"},
+    "half the firing": {"normalizer": Diverse(high=0.3)},
+    "more firing": {"normalizer": Diverse(low=0.2, high=0.9, cost=1.0)},
+    "hat kernel": {"kernel": "hat"},
+    "exponential kernel": {"kernel": "exponential"},
+}
+BASELINES: dict[str, Callable[[Task, int], Any]] = {
+    "persistence": lambda t, h: Persistence(t.window, h),
+    "seasonal naive": lambda t, h: SeasonalNaive(t.window, h, t.season),
+    "ridge per channel": lambda t, h: RidgeOnLags(t.window, h, validation=t.validation),
+    "shared ridge": lambda t, h: RidgeOnLags(t.window, h, shared=True, validation=t.validation),
+}
+MODELS = (*BASELINES, "echo state network", "paper", "sswim, spikes only", "sswim")
+
+
+def cells(
+    data: Sequence[str],
+    seeds: int,
+    quick: bool,
+    *,
+    horizons: Sequence[int] = HORIZONS,
+    models: Sequence[str] = (),
+    neurons: int | None = None,
+    stride: int = 1,
+) -> list[dict[str, Any]]:
+    """Return the settings of all runs; models without anything random take part once.
+
+    The echo state network takes part if reservoirpy is installed. `neurons` and `stride` make the networks, and the set of
+    windows that the paper's and the ridges are fitted on, smaller.
+    """
+    unknown = sorted(set(models) - set(MODELS))
+    if unknown:
+        raise ValueError(f"models: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, MODELS))}.")
+    models = models or [m for m in MODELS if m != "echo state network" or find_spec("reservoirpy")]
+    if quick:
+        seeds, neurons, stride, horizons = 1, neurons or 30, 8, [h for h in horizons if h <= 24] or horizons[:1]
+    return [
+        {"data": name, "horizon": horizon, "model": model, "neurons": neurons, "stride": stride, "seed": seed}
+        for seed in range(seeds)
+        for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
+        for horizon in horizons
+        for model in models
+        if seed == 0 or model not in BASELINES
+    ]
+
+
+@lru_cache(maxsize=8)
+def _reservoir(data: str, horizon: int, units: int) -> dict[str, float]:
+    """Return the options of an echo state network, chosen on validation windows with one seed."""
+    given = task(data, horizon)
+    return EchoState(given.window, horizon, units=units, validation=given.validation, seed=0).fit(given.known).options or {}
+
+
+def measure(data: str, horizon: int, model: str, neurons: int | None, stride: int, seed: int) -> dict[str, Any]:
+    """Return the test scores of a model."""
+    given = task(data, horizon)
+    common: dict[str, Any] = {"validation": given.validation, "random_state": seed, "verbose": 0}
+    made: Any
+    if model in BASELINES:
+        made = BASELINES[model](given, horizon)
+    elif model == "echo state network":
+        units = neurons or 750
+        options = _reservoir(data, horizon, units)
+        made = EchoState(given.window, horizon, units=units, validation=given.validation, seed=seed, options=options)
+    elif model == "paper":
+        made = Forecaster.paper(given.window, horizon, hidden=(neurons or 750,), stride=stride, **common)
+    else:
+        made = Forecaster(given.window, horizon, hidden=(neurons or 100,), **OURS[model], **common)
+    return fit_and_test(made, given)
+
+
+def table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean RSE over seeds, in the data's units, models as rows."""
+    runs = runs.assign(cell=label(runs), seeds=runs.groupby("model")["seed"].transform("nunique"))
+    order = list(dict.fromkeys(runs["cell"]))
+    wide = runs.pivot_table("rse_units", ["model", "seeds"], "cell", sort=False)[order]
+    wide["mean"] = wide.mean(axis=1, skipna=False)
+    return wide.rename_axis(columns=None).reset_index()
+
+
+def draw(runs: pd.DataFrame) -> Figure:
+    """Draw the error over the horizon, a panel per data set."""
+    names, models = list(dict.fromkeys(runs["data"])), [m for m in MODELS if (runs["model"] == m).any()]
+    figure = Figure(figsize=(3.8 * len(names), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    for ax, name in zip(axes, names, strict=True):
+        for i, model in enumerate(models):
+            mean = runs[(runs["data"] == name) & (runs["model"] == model)].groupby("horizon")["rse_units"].mean()
+            ours = model.startswith("sswim")
+            style = {"marker": "o", "ms": 3, "lw": 2.2 if ours else 1.1, "ls": "-" if ours or model == "paper" else "--"}
+            ax.plot(mean.index, mean, label=model, color=f"C{i}", **style)
+        ax.set(title=name, xlabel="horizon (steps)", xscale="log", yscale="log")
+        ticks = sorted(set(runs["horizon"]))
+        ax.set_xticks(ticks, labels=[str(h) for h in ticks])
+        ax.xaxis.minorticks_off()
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.yaxis.set_minor_formatter(lambda value, _: f"{value:.2g}")
+        ax.tick_params(axis="y", which="both", labelsize=7)
+    axes[0].set_ylabel("test RSE, data's units")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def ideas_cells(
+    data: Sequence[str],
+    seeds: int,
+    quick: bool,
+    *,
+    horizons: Sequence[int] = (24,),
+    variants: Sequence[str] = (),
+    thin: int = 4,
+) -> list[dict[str, Any]]:
+    """Return the settings of all runs: ours, and with one thing changed, on the validation part and every `thin`-th channel."""
+    unknown = sorted(set(variants) - set(IDEAS))
+    if unknown:
+        raise ValueError(f"variants: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, IDEAS))}.")
+    names = list(variants) or [name for name in IDEAS if not quick or "tuned" not in name]
+    return [
+        {"data": name, "horizon": horizon, "variant": variant, "thin": thin, "seed": seed}
+        for seed in range(1 if quick else seeds)
+        for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
+        for horizon in horizons
+        for variant in dict.fromkeys(["sswim", *names])
+    ]
+
+
+def ideas_measure(data: str, horizon: int, variant: str, thin: int, seed: int) -> dict[str, Any]:
+    """Return the validation scores of a variant."""
+    given = task(data, horizon, part="validation", thin=thin)
+    options: dict[str, Any] = {"validation": given.validation, "random_state": seed, "verbose": 0, **IDEAS[variant]}
+    return fit_and_test(Forecaster(given.window, horizon, **options), given)
+
+
+def _changes(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return by how many percent each variant's mean error differs from the default's."""
+    runs = runs.assign(cell=label(runs))
+    wide = runs.pivot_table("rse_units", "variant", "cell", sort=False)[list(dict.fromkeys(runs["cell"]))]
+    return 100 * (wide.div(wide.loc["sswim"]) - 1).drop(index="sswim")
+
+
+def ideas_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return by how many percent each variant's error differs from the default's."""
+    change = _changes(runs)
+    change["mean"] = change.mean(axis=1)
+    shown = change.map(lambda value: "-" if np.isnan(value) else f"{value:+.1f} %")
+    return shown.rename_axis(columns=None).reset_index()
+
+
+def ideas_draw(runs: pd.DataFrame) -> Figure:
+    """Draw the changes, a row per variant."""
+    change = _changes(runs)
+    figure = Figure(figsize=(7, 0.26 * len(change) + 1.2), layout="constrained")
+    ax = figure.subplots()
+    for i, cell in enumerate(change.columns):
+        ax.plot(change[cell], range(len(change)), "o", ms=4, color=f"C{i}", label=cell)
+    ax.axvline(0, color="0.6", lw=0.8)
+    ax.set_yticks(range(len(change)), labels=list(change.index))
+    ax.set(xlabel="change of the RSE, percent (right is worse)", xscale="symlog")
+    ax.invert_yaxis()
+    ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+_cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
+beyond = Experiment(cells, measure, table, draw, {**_cell, "model": MODELS, "seed": None})
+ideas = Experiment(ideas_cells, ideas_measure, ideas_table, ideas_draw, {**_cell, "variant": list(IDEAS), "seed": None})

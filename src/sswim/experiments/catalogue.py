@@ -1,0 +1,28 @@
+"""All experiments, by name."""
+
+from __future__ import annotations
+
+from sswim.experiments.ablation import ablation, entropy
+from sswim.experiments.beyond import beyond, ideas
+from sswim.experiments.classification import classification
+from sswim.experiments.experiment import Experiment
+from sswim.experiments.forecasting import forecasting, timing
+
+__all__ = ["EXPERIMENTS", "find"]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "forecasting": forecasting,
+    "timing": timing,
+    "classification": classification,
+    "ablation": ablation,
+    "entropy": entropy,
+    "beyond": beyond,
+    "ideas": ideas,
+}
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of a name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"experiment: unknown name {name!r}. Valid names: {', '.join(map(repr, EXPERIMENTS))}.")
+    return EXPERIMENTS[name]

@@ -1,0 +1,262 @@
+"""The paper's main table (``tab:results_table``) and its times (figure ``fig:time``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from sswim.datasets.series import SERIES
+from sswim.estimators import Forecaster
+from sswim.experiments.experiment import Experiment
+from sswim.experiments.forecasts import ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, label, task
+from sswim.training import SCRATCH
+
+__all__ = ["forecasting", "published", "timing"]
+
+HORIZONS = (6, 24, 48, 96)
+TRAININGS = {"sample": "SSWIM", "gradient": "SGD", "sample+gradient": "SSWIM+SGD"}
+# Windows that the time of an epoch is measured on.
+TIMED = 1024
+
+
+def published() -> pd.DataFrame:
+    """Return the numbers of the paper's table ``tab:results_table``: model, kernel, spiking, data, horizon, rse.
+
+    Gollwitzer & Dietrich, "Random Feature Spiking Neural Networks"; its reference values are those of table 1 of the work it
+    cites there.
+    """
+    with files("sswim.experiments").joinpath("published.csv").open() as file:
+        return pd.read_csv(file)
+
+
+def cells(
+    data: Sequence[str],
+    seeds: int,
+    quick: bool,
+    *,
+    horizons: Sequence[int] = HORIZONS,
+    kernels: Sequence[str] = ("morlet", "hat"),
+    trainings: Sequence[str] = ("sample", "sample+gradient", "gradient"),
+    scalings: Sequence[str] = SCALINGS,
+    neurons: int = 750,
+    stride: int = 1,
+    epochs: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return the settings of all runs: first what is sampled, then what gradients train.
+
+    `stride` is every how many windows are used for fitting, `epochs` the most that gradients train for: the paper's 250 and 750
+    unless told.
+    """
+    if quick:
+        names, seeds, neurons, stride, epochs = tuple(data) or ("wind-farm",), 1, 60, 32, 5
+        horizons, scalings = [h for h in horizons if h <= 24] or horizons[:1], ("series",)
+    else:
+        names = tuple(data)
+    return [
+        {
+            "data": name,
+            "horizon": horizon,
+            "kernel": kernel,
+            "training": training,
+            "scaling": scaling,
+            "neurons": neurons,
+            "stride": stride,
+            "epochs": None if training == "sample" else epochs,
+            "seed": seed,
+        }
+        for training in trainings
+        for seed in range(seeds)
+        for name in chosen(names, ORIGINAL, STAND_INS)
+        for kernel in kernels
+        for scaling in scalings
+        for horizon in horizons
+    ]
+
+
+def measure(
+    data: str,
+    horizon: int,
+    kernel: str,
+    training: str,
+    scaling: str,
+    neurons: int,
+    stride: int,
+    epochs: int | None,
+    seed: int,
+    checkpoint: Path | None = None,
+) -> dict[str, Any]:
+    """Return the test scores of the paper's network in one training."""
+    given = task(data, horizon, scaling=scaling)
+    options: dict[str, Any] = {"scaling": "none", "clip": False} if scaling == "series" else {"scaling": "channel"}
+    if training != "sample":
+        gradient = {"epochs": epochs, "checkpoint": checkpoint}
+        options |= {"train": training, "gradient": {k: v for k, v in gradient.items() if v is not None}}
+    model = Forecaster.paper(
+        given.window,
+        horizon,
+        hidden=(neurons,),
+        kernel=kernel,
+        validation=given.validation,
+        stride=stride,
+        random_state=seed,
+        verbose=0,
+        **options,
+    )
+    found = fit_and_test(model, given) | {"train_windows": model.report_.samples}
+    if training != "sample":
+        history = model.training_
+        found |= {"epochs_run": len(history.records) - 1, "best_epoch": history.best_epoch, "stopped": history.stopped}
+    return found
+
+
+def _named(runs: pd.DataFrame) -> pd.Series:
+    return runs["training"].map(TRAININGS) + " (" + runs["kernel"].str.capitalize() + ")"
+
+
+def table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean RSE over seeds, one row per model and scaling, beside the published ones for the same data sets."""
+    runs = runs.assign(model=_named(runs), cell=label(runs))
+    order = list(dict.fromkeys(runs["cell"]))
+    index = ["model", "scaled by", "epochs", "windows", "seeds"]
+    groups = runs.groupby(["model", "scaling", "epochs", "stride"], dropna=False)
+    runs = runs.assign(
+        seeds=groups["seed"].transform("nunique"),
+        windows=runs["stride"].map(lambda s: "all" if s == 1 else f"1 of {s}"),
+        epochs=runs["epochs"].map(lambda e: "" if pd.isna(e) else f"{int(e)}"),
+    ).rename(columns={"scaling": "scaled by"})
+    means = runs.pivot_table("rse", index, "cell", sort=False)[order]
+    means["mean"] = means.mean(axis=1, skipna=False)
+    measured = means.reset_index()
+    theirs = published().assign(cell=label)
+    theirs = theirs[theirs["cell"].isin(order)]
+    if len(theirs):
+        wide = theirs.pivot_table("rse", "model", "cell", sort=False).reindex(columns=order)
+        wide["mean"] = wide.mean(axis=1, skipna=False)
+        wide = wide.reset_index().assign(scaling="published", epochs="", windows="all", seeds=3)
+        wide = wide.rename(columns={"scaling": "scaled by"})
+        measured = pd.concat([measured, wide], ignore_index=True)[[*index, *order, "mean"]]
+    return measured.rename_axis(columns=None)
+
+
+def draw(runs: pd.DataFrame) -> Figure:
+    """Draw the error over the horizon, a panel per data set; published results of the same data in grey."""
+    runs = runs.assign(model=_named(runs))
+    names = list(dict.fromkeys(runs["data"]))
+    figure = Figure(figsize=(max(3.6 * len(names), 5), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    theirs = published()
+    for ax, name in zip(axes, names, strict=True):
+        for model, part in theirs[theirs["data"] == name].groupby("model", sort=False):
+            ours = str(model).startswith("S") and "(" in str(model)
+            ax.plot(part["horizon"], part["rse"], color="0.55" if ours else "0.85", lw=1, ls="-" if ours else ":")
+        here = runs[runs["data"] == name]
+        for (training, kernel, scaling), part in here.groupby(["training", "kernel", "scaling"], sort=False):
+            mean = part.groupby("horizon")["rse"].mean()
+            style = {"color": f"C{list(TRAININGS).index(training)}", "ls": "-" if kernel == "morlet" else "--"}
+            marker = {"marker": "o" if scaling == "series" else "x", "ms": 4, "lw": 1.3}
+            ax.plot(mean.index, mean, label=f"{TRAININGS[training]} ({kernel}), {scaling}", **style, **marker)
+        ax.set(title=name, xlabel="horizon (steps)", xscale="log")
+        ax.set_xticks(sorted(set(runs["horizon"])), labels=[str(h) for h in sorted(set(runs["horizon"]))])
+        ax.minorticks_off()
+    axes[0].set_ylabel("test RSE, channels in [0, 1]")
+    shown = {text: line for ax in axes for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=max(len(names), 2), frameon=False, fontsize=7)
+    return figure
+
+
+def timing_cells(
+    data: Sequence[str],
+    seeds: int,
+    quick: bool,
+    *,
+    horizons: Sequence[int] = HORIZONS,
+    neurons: int = 750,
+    epochs: int = 1,
+) -> list[dict[str, Any]]:
+    """Return the settings of all runs: sampling on all windows, and `epochs` on a part of them, both with hat kernels."""
+    names = chosen(tuple(data) or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
+    if quick:
+        seeds, neurons, horizons = 1, 60, [h for h in horizons if h <= 24] or horizons[:1]
+    told = {"neurons": neurons, "epochs": epochs}
+    return [
+        {"data": name, "horizon": horizon, "training": training, **told, "seed": seed}
+        for seed in range(seeds)
+        for name in names
+        for horizon in horizons
+        for training in ("sample", "gradient")
+    ]
+
+
+def timing_measure(data: str, horizon: int, training: str, neurons: int, epochs: int, seed: int) -> dict[str, Any]:
+    """Return the seconds of a fit, or of an epoch over all training windows as far as a part of them tells."""
+    given = task(data, horizon, scaling="series")
+    total = sum(max(len(s) - given.window - horizon + 1, 0) for s in given.known)
+    trained = total - max(1, int(total * given.validation))
+    same: dict[str, Any] = {"kernel": "hat", "scaling": "series", "neurons": neurons, "seed": seed}
+    if training == "sample":
+        found = measure(data, horizon, training=training, stride=1, epochs=None, **same)
+        return {"seconds_needed": found["fit_seconds"], "rse": found["rse"], "train_windows": found["train_windows"]}
+    stride = max(1, trained // TIMED)
+    options: dict[str, Any] = {"scaling": "none", "clip": False, "train": "gradient", "gradient": {"epochs": epochs}}
+    model = Forecaster.paper(
+        given.window, horizon, hidden=(neurons,), kernel="hat", stride=stride, random_state=seed, verbose=0, **options
+    )
+    model.fit(given.known)
+    records = model.training_.records
+    epoch = (records[-1].seconds - records[0].seconds) / max(len(records) - 1, 1)
+    scale = trained / model.report_.samples
+    return {"epoch_seconds": epoch * scale, "train_windows": trained, "timed_windows": model.report_.samples}
+
+
+def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return seconds of sampling and of gradients, and how many times as long the latter take.
+
+    The paper's training stops after 30 epochs without improvement, so it takes at least 31, and at most 750.
+    """
+    keys = ["data", "horizon"]
+    sampled = runs[runs["training"] == "sample"].groupby(keys, sort=False)[["seconds_needed"]].mean()
+    epoch = runs[runs["training"] == "gradient"].groupby(keys, sort=False)[["epoch_seconds"]].mean()
+    both = sampled.join(epoch)
+    most = SCRATCH["epochs"]
+    told = {
+        "sampling, s": both["seconds_needed"],
+        "one epoch, s": both["epoch_seconds"],
+        "31 epochs, s": 31 * both["epoch_seconds"],
+        f"{most} epochs, s": most * both["epoch_seconds"],
+        "times faster, at least": 31 * both["epoch_seconds"] / both["seconds_needed"],
+        "at most": most * both["epoch_seconds"] / both["seconds_needed"],
+    }
+    return pd.DataFrame(told).round(1).reset_index()
+
+
+def timing_draw(runs: pd.DataFrame) -> Figure:
+    """Draw both times over the horizon on a logarithmic scale, a panel per data set."""
+    shown = timing_table(runs)
+    names = list(dict.fromkeys(shown["data"]))
+    figure = Figure(figsize=(max(3.4 * len(names), 5), 3.4), layout="constrained")
+    axes = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    for ax, name in zip(axes, names, strict=True):
+        here = shown[shown["data"] == name]
+        at = np.arange(len(here))
+        ax.bar(at - 0.2, here["sampling, s"], 0.4, color="C0", label="sampled")
+        low, high = here["31 epochs, s"], here[f"{SCRATCH['epochs']} epochs, s"]
+        ax.bar(
+            at + 0.2, high - low, 0.4, bottom=low, color="C1", alpha=0.6, label=f"gradients, 31 to {SCRATCH['epochs']} epochs"
+        )
+        ax.set(title=name, xlabel="horizon (steps)", yscale="log")
+        ax.set_xticks(at, labels=here["horizon"].astype(str))
+    axes[0].set_ylabel("training time, seconds")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+_cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
+_order = {**_cell, "training": list(TRAININGS), "kernel": ("morlet", "hat"), "scaling": SCALINGS, "seed": None}
+forecasting = Experiment(cells, measure, table, draw, _order)
+timing = Experiment(timing_cells, timing_measure, timing_table, timing_draw, {**_cell, "training": None, "seed": None})

@@ -1,0 +1,131 @@
+"""What the forecasting experiments share: a series cut by the protocol of the reference tables, and the scores of a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from sswim._scaling import standard_scales
+from sswim.datasets.series import find_series, load_series, series_set
+from sswim.metrics import Evaluation
+from sswim.protocol import scale_series, split_series
+from sswim.windows import split_windows
+
+__all__ = ["LONG", "ORIGINAL", "SCALINGS", "SHORT", "STAND_INS", "Task", "chosen", "fit_and_test", "label", "task"]
+
+ORIGINAL = ("metr-la", "pems-bay", "solar", "electricity")
+STAND_INS = ("la-highway", "aemo-solar", "aemo-units")
+SHORT, LONG = ("pems-bay", "metr-la", "la-highway"), ("electricity", "solar", "aemo-solar", "aemo-units")
+# By the range of the whole series, as reference tables do, or by that of the training part.
+SCALINGS = ("series", "training")
+
+
+def chosen(data: Sequence[str], *choices: Sequence[str], every: bool = True) -> tuple[str, ...]:
+    """Return the data sets that were asked for, or those of the first of `choices` of which there are any, or the embedded one.
+
+    With ``every=False`` the first one of each of `choices` is taken instead.
+    """
+    if data:
+        for name in data:
+            series_set(name)
+        return tuple(data)
+    there = [[name for name in names if find_series(name) is not None] for names in choices]
+    found = next((names for names in there if names), []) if every else [names[0] for names in there if names]
+    return tuple(found) or ("wind-farm",)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A series, cut in time.
+
+    Attributes
+    ----------
+    known, later : list of arrays
+        Stretches for fitting, and for testing.
+    validation : float
+        Part of the former's windows that is for validation.
+    window, season : int
+    span : array
+        Each channel's range in the whole series, 1 where it is constant.
+    unit : array
+        What the rows were divided by, per channel.
+    """
+
+    known: list[np.ndarray]
+    later: list[np.ndarray]
+    validation: float
+    window: int
+    season: int
+    span: np.ndarray
+    unit: np.ndarray
+
+    def scores(self, errors: Evaluation) -> dict[str, Any]:
+        """Return the RSE with each channel in units of its range, in the data's units, and in units of its deviation.
+
+        R2 is of the rows as they were fitted: in [0, 1] where they were scaled by the whole series, else in the data's units.
+        """
+        rse, squared = errors.per_channel["rse"].to_numpy(), errors.per_channel["rmse"].to_numpy() ** 2
+        spread = np.where(rse > 0, squared / np.where(rse > 0, rse, 1) ** 2, 0.0)
+        rows = np.concatenate(self.known)
+        _, deviation = standard_scales(torch.from_numpy(rows[: int(len(rows) * (1 - self.validation))]))
+
+        def weighted(scale: np.ndarray) -> float:
+            return float(np.sqrt((squared * scale**2).sum() / (spread * scale**2).sum()))
+
+        return {
+            "rse": weighted(self.unit / self.span),
+            "rse_units": weighted(self.unit),
+            "rse_alike": weighted(1 / deviation.numpy()),
+            "r2": errors.r2,
+            "windows": errors.windows,
+            "coverage": errors.coverage,
+        }
+
+
+@lru_cache(maxsize=1)
+def _load(data: str) -> pd.DataFrame:
+    return load_series(data)
+
+
+def task(data: str, horizon: int, *, scaling: str = "training", part: str = "test", thin: int = 1) -> Task:
+    """Return a data set cut for a horizon.
+
+    With ``scaling="series"`` every channel is brought to [0, 1] by its range in the whole series. With ``part="validation"``
+    the test part is cut off first, and the rest is split anew: what is chosen there has not seen the test part. Of the
+    channels every `thin`-th is used.
+    """
+    told, frame = series_set(data), _load(data)
+    frame = frame.iloc[:, ::thin]
+    rows = frame.to_numpy(dtype=float)
+    span = np.ptp(rows, axis=0)
+    span = np.where(span > 0, span, 1.0)
+    unit = span if scaling == "series" else np.ones_like(span)
+    if scaling == "series":
+        frame = scale_series(frame, "series")[0]
+    known, later, validation = split_series(frame.to_numpy(dtype=float), told.window, horizon, told.split, told.breaks)
+    if part == "validation":
+        total = sum(max(len(s) - told.window - horizon + 1, 0) for s in known)
+        trained, tested = int(total * told.split[0]), int(total * told.split[2])
+        known, later = split_windows(known, told.window + horizon, tested)
+        validation = np.nextafter((total - trained - tested) / (total - tested), 1)  # estimators round down
+    return Task(known, later, validation, told.window, told.season, span, unit)
+
+
+def fit_and_test(model: Any, given: Task) -> dict[str, Any]:
+    """Fit a model, unless it needs none, and return its test scores and what the fit took."""
+    begin = time.perf_counter()
+    if hasattr(model, "fit"):
+        model.fit(given.known)
+    return {"fit_seconds": time.perf_counter() - begin, **given.scores(model.evaluate(given.later))}
+
+
+def label(runs: pd.DataFrame) -> pd.Series:
+    """Return a name for the columns of a table: data set and horizon."""
+    return runs["data"] + " " + runs["horizon"].astype(str)
