@@ -1,15 +1,18 @@
 """Test RSE against wall-clock time of the paper's network on real solar power: sampled, trained from scratch, and both.
 
     python benchmarks/gradient.py --out benchmarks/results/gradient.json --picture docs/gradient.png
+    python benchmarks/gradient.py --variants
 
 41 solar farms, 10 minutes (`aemo_solar_10min`); windows of 168 rows, horizon 24; [0, 1] scaling by the training part. Of the
 windows (0.6/0.2/0.2 in time) every so many are used, see --every. Each epoch that is the best so far on validation windows is
-tested; what testing takes is not counted. The data is read from the folder named by the environment variable SSWIM_DATA.
+tested; what testing takes is not counted. With --variants, surrogates and learning rates are compared on validation windows
+instead, by 10 epochs of fine-tuning. The data is read from the folder named by the environment variable SSWIM_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import statistics
@@ -22,6 +25,8 @@ import numpy as np
 import torch
 
 from sswim import SpikingNetwork, finetune, initialize, sample
+from sswim.finetuning import TrainingDiverged
+from sswim.surrogates import Arctan, FastSigmoid, SlayerExponential, Triangular
 from sswim.windows import Subset, Windows
 
 WINDOW, HORIZON = 168, 24
@@ -129,6 +134,44 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "exponential, width 0.3 (default)": {},
+    "exponential, width 0.5": {"surrogate": SlayerExponential(0.5)},
+    "exponential, width 1": {"surrogate": SlayerExponential(1.0)},
+    "exponential, width 0.3, detach_refractory=True": {"detach_refractory": True},
+    "exponential, width 0.1, detach_refractory=True": {"surrogate": SlayerExponential(0.1), "detach_refractory": True},
+    "exponential, width 0.1": {"surrogate": SlayerExponential(0.1)},
+    "fast sigmoid, width 0.3": {"surrogate": FastSigmoid(0.3)},
+    "arctan, width 0.3": {"surrogate": Arctan(0.3)},
+    "triangular, width 1": {"surrogate": Triangular(1.0)},
+    "temporal_rate 0": {"temporal_rate": 0.0},
+    "temporal_rate 1": {"temporal_rate": 1.0},
+    "temporal_rate 200": {"temporal_rate": 200.0},
+    "learning rate 1e-3": {"learning_rate": 1e-3},
+}
+
+
+def variants(every: int, neurons: int) -> None:
+    """Print the best validation loss of every variant, from one and the same sampled network."""
+    train, validation, _ = load(every)
+    outputs = train.inputs(slice(0, 1)).shape[2]
+    network = SpikingNetwork(outputs, outputs, window=WINDOW, horizon=HORIZON, hidden=(neurons,))
+    report = sample(network, train, validation=validation, random_state=0)
+    start = copy.deepcopy(network.state_dict())
+    print("| variant | validation loss before | best |\n| --- | --- | --- |")
+    for name, told in VARIANTS.items():
+        options = dict(told)
+        network.load_state_dict(start)
+        network.surrogate = options.pop("surrogate", SlayerExponential())
+        network.detach_refractory = options.pop("detach_refractory", False)
+        try:
+            done = finetune(network, train, validation=validation, epochs=10, penalty=report.lambdas, **options)
+            best = f"{done.best.validation_loss:.5f}"
+        except TrainingDiverged as error:
+            done, best = error.report, "diverges"
+        print(f"| {name} | {done.records[0].validation_loss:.5f} | {best} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=32, help="use every so many windows")
@@ -138,7 +181,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="where to write all runs; seeds that are there already are not repeated")
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--variants", action="store_true", help="compare surrogates and learning rates instead")
     args = parser.parse_args()
+    if args.variants:
+        return variants(args.every, args.neurons)
     runs: list[dict[str, Any]] = json.loads(args.out.read_text())["runs"] if args.out and args.out.exists() else []
     for seed in range(args.seeds):
         if any(r["seed"] == seed for r in runs):
