@@ -8,6 +8,12 @@ import torch
 from sswim.datasets import load_wind_farm
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    """No test fetches anything, unless it says so."""
+    monkeypatch.setenv("SSWIM_OFFLINE", "1")
+
+
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)

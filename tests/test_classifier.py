@@ -244,7 +244,8 @@ def test_idx_files(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("SSWIM_DATA", str(tmp_path))
     with pytest.raises(
-        FileNotFoundError, match=r"mnist: train-images-idx3-ubyte.gz, .* missing in .*mnist. Get them from http.*SSWIM_DATA"
+        FileNotFoundError,
+        match=r"mnist: train-images-idx3-ubyte.gz, .* missing in .*mnist .*SSWIM_OFFLINE.*Get them from http.*SSWIM_DATA",
     ):
         load_images("mnist")
     expected = []

@@ -270,7 +270,8 @@ def test_missing_files_and_unknown_names(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as error:
         load_series("solar")
     assert str(error.value) == (
-        f"solar: no file solar_AL.txt.gz or solar_AL.txt in {tmp_path} or {tmp_path / 'solar'}. Get solar_AL.txt.gz from the "
+        f"solar: no file solar_AL.txt.gz or solar_AL.txt in {tmp_path} or {tmp_path / 'solar'} (downloads are "
+        "switched off by SSWIM_OFFLINE). Get solar_AL.txt.gz from the "
         "folder solar-energy of https://github.com/laiguokun/multivariate-time-series-data. Put it into "
         f"{tmp_path}, or set SSWIM_DATA to the folder that holds it."
     )

@@ -10,14 +10,31 @@ from pathlib import Path
 import numpy as np
 import pooch
 
+from sswim.datasets._fetch import fetch
+
 __all__ = ["data_folder", "load_images", "read_idx"]
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 SETS = {
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "fashion-mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    "fashion-mnist": "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
 }
 FILES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
+# MD5 sums of the published files, in that order.
+SUMS = {
+    "mnist": (
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "9fb629c4189551a2d022fa330f9573f3",
+        "ec29112dd5afa0611ce80d1b7f02629c",
+    ),
+    "fashion-mnist": (
+        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "25c81989df183df01b3e8a0aad5dffbe",
+        "bef4ecab320f06d8554ea6380940ec79",
+        "bb300cfdad3c16e7a12a480ee83cd310",
+    ),
+}
 
 
 def data_folder() -> Path:
@@ -48,7 +65,7 @@ def load_images(name: str = "mnist") -> tuple[np.ndarray, np.ndarray, np.ndarray
     Parameters
     ----------
     name : {"mnist", "fashion-mnist"}
-        The four original files are read from the folder of that name in `data_folder()`.
+        The four original files are read from the folder of that name in `data_folder()`, and downloaded if they are not there.
 
     Raises
     ------
@@ -58,11 +75,12 @@ def load_images(name: str = "mnist") -> tuple[np.ndarray, np.ndarray, np.ndarray
     if name not in SETS:
         raise ValueError(f"name must be one of {', '.join(map(repr, SETS))}, got {name!r}.")
     folder = data_folder() / name
-    missing = [file for file in FILES if not (folder / file).is_file()]
-    if missing:
+    missing = {file: md5 for file, md5 in zip(FILES, SUMS[name], strict=True) if not (folder / file).is_file()}
+    reason = next((why for file, md5 in missing.items() if (why := fetch(SETS[name] + file, md5, folder))), "")
+    if reason:
         raise FileNotFoundError(
-            f"{name}: {', '.join(missing)} missing in {folder}. Get them from {SETS[name]} and put them there, or set "
-            f"SSWIM_DATA to the folder that holds '{name}'."
+            f"{name}: {', '.join(missing)} missing in {folder} ({reason}). Get them from {SETS[name]} and put them there, or "
+            f"set SSWIM_DATA to the folder that holds '{name}'."
         )
     images, labels, test_images, test_labels = (read_idx(folder / file) for file in FILES)
     for x, y in ((images, labels), (test_images, test_labels)):

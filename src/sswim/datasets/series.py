@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sswim._checks import check_integer
+from sswim.datasets._fetch import fetch
 from sswim.datasets._files import find_folder, read_npz
 from sswim.datasets.files import read_series
 from sswim.datasets.traffic import read_hdf
@@ -43,6 +44,8 @@ class SeriesSet:
         Every how many rows a new stretch begins.
     source : str
         Which file to get, and where.
+    url, md5 : str
+        Whence it is downloaded if it is missing, and its sum; empty if there is no lasting address.
     """
 
     read: Callable[[Path], pd.DataFrame]
@@ -52,6 +55,8 @@ class SeriesSet:
     season: int = 24
     breaks: int | None = None
     source: str = ""
+    url: str = ""
+    md5: str = ""
 
 
 def read_text(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -141,9 +146,10 @@ def _traffic(name: str, sensors: str) -> SeriesSet:
     return SeriesSet(read_hdf, (f"{name}.h5",), window=12, split=(0.7, 0.2, 0.1), season=288, source=source)
 
 
-def _lstnet(file: str, folder: str, season: int) -> SeriesSet:
+def _lstnet(file: str, folder: str, season: int, md5: str) -> SeriesSet:
     source = f"{file}.gz from the folder {folder} of https://github.com/laiguokun/multivariate-time-series-data"
-    return SeriesSet(read_text, (f"{file}.gz", file), season=season, source=source)
+    url = f"https://raw.githubusercontent.com/laiguokun/multivariate-time-series-data/master/{folder}/{file}.gz"
+    return SeriesSet(read_text, (f"{file}.gz", file), season=season, source=source, url=url, md5=md5)
 
 
 def _stand_in(
@@ -161,9 +167,9 @@ def _stand_in(
 SERIES: dict[str, SeriesSet] = {
     "metr-la": _traffic("metr-la", "speeds at 207 sensors"),
     "pems-bay": _traffic("pems-bay", "speeds at 325 sensors"),
-    "solar": _lstnet("solar_AL.txt", "solar-energy", 144),
-    "electricity": _lstnet("electricity.txt", "electricity", 24),
-    "exchange-rate": _lstnet("exchange_rate.txt", "exchange_rate", 1),
+    "solar": _lstnet("solar_AL.txt", "solar-energy", 144, "41ef7fdc958c2ca3fac9cd06d6227073"),
+    "electricity": _lstnet("electricity.txt", "electricity", 24, "07d51dc39c404599ead932937985957b"),
+    "exchange-rate": _lstnet("exchange_rate.txt", "exchange_rate", 1, "9dd5a9c8f8f324e234938400f232fa08"),
     "aemo-solar": _stand_in("aemo_solar_10min.npz", "AEMO's records of Australian solar farms", 144),
     "aemo-units": _stand_in("aemo_units_hourly.npz", "AEMO's records of Australian power stations", 24),
     "la-highway": _stand_in("la_highway_april_5min.npz", "speeds on Los Angeles highways", 12, _highway, 12, DAY),
@@ -225,6 +231,7 @@ def _folders(name: str, place: Path) -> list[Path]:
 def load_series(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Return a series, time x channels, by its name in `SERIES` or from a file of the user's own.
 
+    ``solar``, ``electricity`` and ``exchange-rate`` are downloaded if they are missing; set ``SSWIM_OFFLINE`` to forbid that.
     Nothing is scaled. In ``metr-la`` and ``pems-bay`` a 0 is a missing reading; it is left there, because the reference tables
     count it as a value: `fill_zeros` fills it. In ``la-highway`` it is filled already, within each day. The files of ``solar``,
     ``electricity`` and ``exchange-rate`` have neither times nor names: rows and channels are numbered.
@@ -250,14 +257,18 @@ def load_series(name: str | os.PathLike[str], folder: str | os.PathLike[str] | N
     (17520, 8)
     """
     found, place, text = series_set(name), find_folder(folder), os.fspath(name)
-    path = find_series(name, folder)
+    path, reason = find_series(name, folder), ""
+    if path is None and found.url:
+        reason = fetch(found.url, found.md5, place)
+        path = find_series(name, folder)
     if path is not None:
         return found.read(path)
     folders = _folders(text, place)
     if text not in SERIES:
         where = "" if Path(text).is_absolute() else f", neither in {Path.cwd()} nor in {place}"
         raise FileNotFoundError(f"{text}: no such file{where}. Mend the path.")
+    why = f" ({reason})" if reason else ""
     raise FileNotFoundError(
-        f"{text}: no file {' or '.join(found.files)} in {' or '.join(map(str, folders))}. Get {found.source}. Put it into "
+        f"{text}: no file {' or '.join(found.files)} in {' or '.join(map(str, folders))}{why}. Get {found.source}. Put it into "
         f"{place}, or set SSWIM_DATA to the folder that holds it."
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sswim._checks import check_integer
+from sswim.datasets._fetch import fetch
 from sswim.datasets._files import find_folder
 
 __all__ = ["load_shd"]
@@ -20,6 +21,8 @@ Events = list[tuple[np.ndarray, np.ndarray]]
 
 CHANNELS = 700
 SOURCE = "https://zenkelab.org/datasets/"
+# MD5 sums of the published zip files.
+SUMS = {"shd_train.h5": "f3252aeb598ac776c1b526422d90eecb", "shd_test.h5": "1503a5064faa34311c398fb0a1ed0a6f"}
 DATA = ("spikes/times", "spikes/units", "labels")
 
 
@@ -32,7 +35,7 @@ def load_shd(folder: str | os.PathLike[str] | None = None, *, merge: int = 10) -
     ----------
     folder : path, optional
         Where ``shd_train.h5`` and ``shd_test.h5`` lie, or the originals ``shd_train.h5.gz`` and ``shd_test.h5.gz``;
-        `data_folder()` unless told.
+        `data_folder()` unless told. They are downloaded if they are not there.
     merge : int
         So many neighbouring channels of the 700 are made one: 10 leave 70, as in the paper.
 
@@ -53,11 +56,13 @@ def load_shd(folder: str | os.PathLike[str] | None = None, *, merge: int = 10) -
     place = find_folder(folder)
     paths = []
     for name in ("shd_train.h5", "shd_test.h5"):
-        found = [path for path in (place / name, place / f"{name}.gz") if path.is_file()]
+        places = [place / name, place / f"{name}.gz"]
+        reason = "" if any(path.is_file() for path in places) else fetch(f"{SOURCE}{name}.zip", SUMS[name], place)
+        found = [path for path in places if path.is_file()]
         if not found:
             raise FileNotFoundError(
-                f"shd: neither {name} nor {name}.gz in {place}. Get {SOURCE}{name}.gz and put it there, or set SSWIM_DATA to "
-                "the folder that holds it."
+                f"shd: neither {name} nor {name}.gz in {place} ({reason}). Get {SOURCE}{name}.gz and put it there, or set "
+                "SSWIM_DATA to the folder that holds it."
             )
         paths.append(found[0])
     train, test = (_read(path, merge) for path in paths)
