@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint peers clean
+.PHONY: demo test test-slow lint docs peers clean
 
 demo: .venv/ready
 	$(BIN)/sswim demo --out demo.png
@@ -18,9 +18,12 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $@
 
 # Other libraries to be measured beside ours (`.venv-peers/bin/sswim bench simulation`), in an environment of their own.

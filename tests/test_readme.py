@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "docs/classification.md", "docs/gradients.md", "docs/spike_targets.md"]
+PAGES = [
+    "README.md",
+    "docs/algorithm.md",
+    "docs/classification.md",
+    "docs/extending.md",
+    "docs/forecasting.md",
+    "docs/gradients.md",
+    "docs/index.md",
+    "docs/quickstart.md",
+    "docs/spike_targets.md",
+]
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
 
 

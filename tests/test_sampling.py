@@ -286,6 +286,66 @@ def test_bad_arguments(options, message):
         sample(network(), waves(), **options)
 
 
+class Own:
+    """A step of the user's own: one function under a name."""
+
+    def __init__(self, **functions):
+        self.__dict__.update(functions)
+
+    def __repr__(self):
+        return "Own()"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"pairs": Own(draw=max)},
+            "pairs must be .*`draw`, got Own\\(\\), which lacks `admissible`, `log_probabilities`, `entropy`",
+        ),
+        (
+            {"deeper_metric": Own(pairwise=max)},
+            "deeper_metric must be .*`pairwise`, `embed`, got Own\\(\\), which lacks `embed`",
+        ),
+        (
+            {"weights": Own(directions=lambda a, b, g: a[:, :, 0].T)},
+            r"weights must return a tensor of shape \(30, 2\), got \(2, 30\)",
+        ),
+        ({"weights": Own(directions=lambda a, b, g: None)}, r"weights must return a tensor of shape \(30, 2\), got NoneType"),
+        ({"weights": Own(directions=lambda a, b, g: a[:, :, 0] / 0)}, "weights must return finite values"),
+        (
+            {
+                "temporal": Own(
+                    assign=lambda *_, neurons, **__: (torch.ones(neurons), torch.zeros(neurons), torch.ones(neurons))
+                )
+            },
+            "temporal: supports must be above 0, in steps, got 0",
+        ),
+        (
+            {
+                "temporal": Own(
+                    assign=lambda *_, neurons, **__: (-torch.ones(neurons), torch.ones(neurons), torch.ones(neurons))
+                )
+            },
+            "temporal: delays must be at least 0, in steps, got -1",
+        ),
+        (
+            {"temporal": Own(assign=lambda *_, neurons, **__: (torch.ones(3), torch.ones(3), torch.ones(3)))},
+            r"temporal: delays must return a tensor of shape \(30,\), got \(3,\)",
+        ),
+    ],
+)
+def test_own_steps_that_are_wrong(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        sample(network(), waves(), **options)
+
+
+def test_a_direct_output_is_refused():
+    net = SpikingNetwork(2, 2, window=30, horizon=10, hidden=(5,), output="direct")
+    with pytest.raises(ValueError, match="network: its output reads traces directly"):
+        sample(net, torch.randn(50, 30, 2), torch.randn(50, 10, 2))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_are_not_finite_are_refused(bad):
     samples = waves()

@@ -8,7 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["check_fraction", "check_integer", "check_positive", "parse_memory", "parse_seconds", "resolve"]
+import torch
+from torch import Tensor
+
+__all__ = ["check_fraction", "check_integer", "check_positive", "check_result", "parse_memory", "parse_seconds", "resolve"]
 
 
 def check_integer(name: str, value: Any, least: int) -> int:
@@ -46,7 +49,7 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def resolve(argument: str, value: Any, choices: Mapping[str, Any], method: str) -> Any:
+def resolve(argument: str, value: Any, choices: Mapping[str, Any], *methods: str) -> Any:
     """Return the step that a name stands for, or `value` itself if it is a step object.
 
     Parameters
@@ -57,8 +60,8 @@ def resolve(argument: str, value: Any, choices: Mapping[str, Any], method: str) 
         What the user passed.
     choices : mapping of str to object
         The named variants.
-    method : str
-        The method a step object of the user's own must have.
+    *methods : str
+        The methods a step object of the user's own must have.
 
     Examples
     --------
@@ -74,9 +77,22 @@ def resolve(argument: str, value: Any, choices: Mapping[str, Any], method: str) 
         hint = f" Did you mean {close[0]!r}?" if close else ""
         names = ", ".join(map(repr, choices))
         raise ValueError(f"{argument}: unknown name {value!r}.{hint} Valid names: {names}.")
-    if isinstance(value, type) or not callable(getattr(value, method, None)):
-        names = ", ".join(map(repr, choices))
-        raise TypeError(f"{argument} must be one of the names {names}, or an object with a method `{method}`, got {value!r}.")
+    lacking = methods if isinstance(value, type) else [name for name in methods if not callable(getattr(value, name, None))]
+    if lacking:
+        names, needed = ", ".join(map(repr, choices)), ", ".join(f"`{name}`" for name in methods)
+        lack = f", which lacks {', '.join(f'`{name}`' for name in lacking)}" if len(lacking) < len(methods) else ""
+        a = "a method" if len(methods) == 1 else "the methods"
+        raise TypeError(f"{argument} must be one of the names {names}, or an object with {a} {needed}, got {value!r}{lack}.")
+    return value
+
+
+def check_result(step: str, value: Any, *shape: int) -> Tensor:
+    """Return what a step has made, if it is a finite tensor of that shape; steps of the user's own may be wrong."""
+    if not isinstance(value, Tensor) or tuple(value.shape) != shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{step} must return a tensor of shape {shape}, got {got}.")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{step} must return finite values, but some are NaN or infinite.")
     return value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sswim._checks import resolve
+from sswim._checks import check_result, resolve
 from sswim._random import Randomness
 from sswim._tracking import Tracker
 from sswim.events import dense
@@ -37,14 +37,14 @@ from sswim.windows import Samples, batches, require_finite
 __all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_from", "sample_hidden"]
 
 
-def resolve_metrics(argument: str, value: Any, choices: dict[str, Any]) -> dict[str, Any]:
+def resolve_metrics(argument: str, value: Any, choices: dict[str, Any], *methods: str) -> dict[str, Any]:
     """Return named candidate metrics: all of them for "entropy", those of a sequence, or the one given."""
     given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not given:
         raise ValueError(f"{argument}: needs at least one metric, got {value!r}.")
     found: dict[str, Any] = {}
     for metric in given:
-        chosen = resolve(argument, metric, {"entropy": EMBEDDINGS, **choices}, "pairwise")
+        chosen = resolve(argument, metric, {"entropy": EMBEDDINGS, **choices}, *methods)
         found |= chosen if chosen is EMBEDDINGS else {metric if isinstance(metric, str) else repr(metric): chosen}
     return found
 
@@ -93,10 +93,10 @@ class HiddenSteps:
         """Return the steps that names, or objects of the user's own, stand for."""
         return cls(
             resolve("temporal", temporal, TEMPORAL, "assign"),
-            resolve_metrics("input_metric", input_metric, METRICS),
-            resolve_metrics("deeper_metric", deeper_metric, EMBEDDINGS),
-            resolve_metrics("output_metric", output_metric, METRICS),
-            resolve("pairs", pairs, PAIRS, "draw"),
+            resolve_metrics("input_metric", input_metric, METRICS, "pairwise"),
+            resolve_metrics("deeper_metric", deeper_metric, EMBEDDINGS, "pairwise", "embed"),
+            resolve_metrics("output_metric", output_metric, METRICS, "pairwise"),
+            resolve("pairs", pairs, PAIRS, "admissible", "log_probabilities", "entropy", "choose", "draw"),
             resolve("weights", weights, WEIGHTS, "directions"),
             resolve("normalizer", normalizer, NORMALIZERS, "scale"),
             resolve("depth", depth, DEPTH, "sharpen"),
@@ -176,6 +176,12 @@ def sample_hidden(
     for l, layer in enumerate(network.layers, start=1):
         temporal = steps.temporal.observe(signals) if hasattr(steps.temporal, "observe") else steps.temporal
         tau, sigma, varsigma = temporal.assign(l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon)
+        for name, value in (("delays", tau), ("supports", sigma), ("refractory supports", varsigma)):
+            check_result(f"temporal: {name}", value, layer.neurons)
+            least = float(value.min())
+            if least < 0 or (least == 0 and name != "delays"):
+                rule = "at least 0" if name == "delays" else "above 0"
+                raise ValueError(f"temporal: {name} must be {rule}, in steps, got {least:g}.")
         layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
         filters = layer.filters(signals.shape[1], S)  # (N, S, I)
         metrics = steps.input_metrics
@@ -203,7 +209,8 @@ def sample_hidden(
                     here = slice(block.start + part.start, block.start + part.stop)
                     pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
                     psi_1, psi_2 = (filters[here] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
-                    layer.weights[here] = steps.weights.directions(psi_1.mT, psi_2.mT, directing).to(dtype)
+                    made = steps.weights.directions(psi_1.mT, psi_2.mT, directing)  # (n, D)
+                    layer.weights[here] = check_result("weights", made, len(pair[0, 0]), layer.senders).to(dtype)
 
             with tracker.step(f"layer {l}: normalisation"):
                 statistics = PotentialStatistics()

@@ -132,7 +132,8 @@ def plot_confusion(model: Classifier, X: Any, y: Any, ax: Any = None) -> Any:
     ax.imshow(wrong, cmap="Reds", vmin=0, vmax=max(wrong.max(), 1))
     for i, j in np.ndindex(*table.shape):
         if table[i, j] >= 0.5:
-            ax.text(j, i, f"{table[i, j]:.0f}", ha="center", va="center", fontsize=7, fontweight="bold" if i == j else None)
+            style = {"fontweight": "bold" if i == j else None, "color": "w" if wrong[i, j] > 0.6 * max(wrong.max(), 1) else "k"}
+            ax.text(j, i, f"{table[i, j]:.0f}", ha="center", va="center", fontsize=7, **style)
     marks = np.arange(len(model.classes_))
     ax.set(xlabel="taken for", ylabel="class, % of its samples", xticks=marks, yticks=marks)
     ax.set_xticklabels(model.classes_, rotation=90), ax.set_yticklabels(model.classes_)

@@ -126,6 +126,11 @@ def sample(
         weights=weights,
         normalizer=normalizer,
     )
+    if network.direct:
+        raise ValueError(
+            "network: its output reads traces directly, but sample sets one whose voltage draws the horizon. Build it with "
+            "SpikingNetwork(..., output='trajectory'), or use Forecaster or Classifier, which fit direct outputs."
+        )
     delays = resolve("delays", delays, DELAYS, "correlate")
     supports = resolve("supports", supports, SUPPORTS, "choose")
     regularization = resolve("regularization", regularization, REGULARIZATION, "basis")
