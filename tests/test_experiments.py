@@ -147,11 +147,11 @@ def test_both_scalings_have_the_same_windows_and_errors_in_all_units(series):
 @pytest.mark.parametrize(
     ("name", "options", "rows"),
     [
-        ("forecasting", ["--set", "horizons=6", "--set", "kernels=hat"], 3),
+        ("forecasting", ["--set", "horizons=6", "--set", "kernels=hat", "--set", "window=50"], 3),
         ("timing", ["--set", "horizons=6"], 1),
         ("ablation", ["--seeds", "1", "--set", "weights=dot,random", "--set", "horizon=6"], 4),
         ("entropy", ["--seeds", "1", "--set", "horizons=6", "--set", "metrics=l2,cosine,entropy"], 1),
-        ("beyond", ["--set", "horizons=6", "--set", "models=persistence,shared ridge,paper,sswim"], 4),
+        ("beyond", ["--set", "horizons=6", "--set", "models=persistence,shared ridge,paper,sswim", "--set", "window=40"], 4),
         ("ideas", ["--set", "horizons=6", "--set", "variants=spikes only,hat kernel", "--set", "thin=1"], 2),
     ],
 )

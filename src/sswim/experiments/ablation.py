@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from sswim.datasets.series import SERIES
 from sswim.estimators import Forecaster
 from sswim.experiments.experiment import Experiment
-from sswim.experiments.forecasts import LONG, ORIGINAL, SHORT, STAND_INS, chosen, fit_and_test, task
+from sswim.experiments.forecasts import LONG, ORIGINAL, SHORT, STAND_INS, chosen, fit_and_test, given, task
 from sswim.readout import LambdaSearch
 from sswim.steps import EMBEDDINGS, Fluctuation, MeanStd
 
@@ -22,14 +22,16 @@ WEIGHTS, METRICS = ("dot", "dist", "random"), (*EMBEDDINGS, "entropy")
 NORMALIZERS = {"MS": MeanStd(), "FL, r=2": Fluctuation(distance=2.0)}
 
 
-def _fit(data: str, horizon: int, neurons: int, stride: int, seed: int, **options: Any) -> dict[str, Any]:
+def _fit(
+    data: str, horizon: int, neurons: int, stride: int, seed: int, window: int | None = None, **options: Any
+) -> dict[str, Any]:
     """Return the test scores of the paper's network with some of its steps changed."""
-    given = task(data, horizon, scaling="series")
+    cut = task(data, horizon, window=window, scaling="series")
     model = Forecaster.paper(
-        given.window,
+        cut.window,
         horizon,
         hidden=(neurons,),
-        validation=given.validation,
+        validation=cut.validation,
         stride=stride,
         scaling="none",
         clip=False,
@@ -37,7 +39,7 @@ def _fit(data: str, horizon: int, neurons: int, stride: int, seed: int, **option
         verbose=0,
         **options,
     )
-    return fit_and_test(model, given)
+    return fit_and_test(model, cut)
 
 
 def cells(
@@ -51,6 +53,7 @@ def cells(
     grids: Sequence[str] = ("paper", "extended"),
     horizon: int = 24,
     stride: int = 1,
+    window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs, on one set with short and one with long windows.
 
@@ -69,6 +72,7 @@ def cells(
             "neurons": width,
             "stride": stride,
             "seed": seed,
+            **given(window=window),
         }
         for seed in range(seeds)
         for grid in grids
@@ -125,12 +129,14 @@ def entropy_cells(
     metrics: Sequence[str] = METRICS,
     neurons: int = 750,
     stride: int = 1,
+    window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: one embedding for inputs and targets, or the pair of least entropy."""
     if quick:
         horizons, neurons, stride, seeds = [h for h in horizons if h <= 24] or horizons[:1], 60, 16, min(seeds, 2)
+    told = {"neurons": neurons, "stride": stride, **given(window=window)}
     return [
-        {"data": name, "horizon": horizon, "metric": metric, "neurons": neurons, "stride": stride, "seed": seed}
+        {"data": name, "horizon": horizon, "metric": metric, **told, "seed": seed}
         for seed in range(seeds)
         for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
         for horizon in horizons

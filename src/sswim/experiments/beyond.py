@@ -16,7 +16,7 @@ from sswim.datasets.series import SERIES
 from sswim.estimators import Forecaster
 from sswim.experiments.echo_state import EchoState
 from sswim.experiments.experiment import Experiment
-from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, label, task
+from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, given, label, task
 from sswim.steps import Diverse
 
 __all__ = ["beyond", "ideas"]
@@ -69,6 +69,7 @@ def cells(
     models: Sequence[str] = (),
     neurons: int | None = None,
     stride: int = 1,
+    window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs; models without anything random take part once.
 
@@ -81,8 +82,9 @@ def cells(
     models = models or [m for m in MODELS if m != "echo state network" or find_spec("reservoirpy")]
     if quick:
         seeds, neurons, stride, horizons = 1, neurons or 30, 8, [h for h in horizons if h <= 24] or horizons[:1]
+    told = {"neurons": neurons, "stride": stride, **given(window=window)}
     return [
-        {"data": name, "horizon": horizon, "model": model, "neurons": neurons, "stride": stride, "seed": seed}
+        {"data": name, "horizon": horizon, "model": model, **told, "seed": seed}
         for seed in range(seeds)
         for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
         for horizon in horizons
@@ -92,28 +94,30 @@ def cells(
 
 
 @lru_cache(maxsize=8)
-def _reservoir(data: str, horizon: int, units: int) -> dict[str, float]:
+def _reservoir(data: str, horizon: int, units: int, window: int | None) -> dict[str, float]:
     """Return the options of an echo state network, chosen on validation windows with one seed."""
-    given = task(data, horizon)
-    return EchoState(given.window, horizon, units=units, validation=given.validation, seed=0).fit(given.known).options or {}
+    cut = task(data, horizon, window=window)
+    return EchoState(cut.window, horizon, units=units, validation=cut.validation, seed=0).fit(cut.known).options or {}
 
 
-def measure(data: str, horizon: int, model: str, neurons: int | None, stride: int, seed: int) -> dict[str, Any]:
+def measure(
+    data: str, horizon: int, model: str, neurons: int | None, stride: int, seed: int, window: int | None = None
+) -> dict[str, Any]:
     """Return the test scores of a model."""
-    given = task(data, horizon)
-    common: dict[str, Any] = {"validation": given.validation, "random_state": seed, "verbose": 0}
+    cut = task(data, horizon, window=window)
+    common: dict[str, Any] = {"validation": cut.validation, "random_state": seed, "verbose": 0}
     made: Any
     if model in BASELINES:
-        made = BASELINES[model](given, horizon)
+        made = BASELINES[model](cut, horizon)
     elif model == "echo state network":
         units = neurons or 750
-        options = _reservoir(data, horizon, units)
-        made = EchoState(given.window, horizon, units=units, validation=given.validation, seed=seed, options=options)
+        options = _reservoir(data, horizon, units, window)
+        made = EchoState(cut.window, horizon, units=units, validation=cut.validation, seed=seed, options=options)
     elif model == "paper":
-        made = Forecaster.paper(given.window, horizon, hidden=(neurons or 750,), stride=stride, **common)
+        made = Forecaster.paper(cut.window, horizon, hidden=(neurons or 750,), stride=stride, **common)
     else:
-        made = Forecaster(given.window, horizon, hidden=(neurons or 100,), **OURS[model], **common)
-    return fit_and_test(made, given)
+        made = Forecaster(cut.window, horizon, hidden=(neurons or 100,), **OURS[model], **common)
+    return fit_and_test(made, cut)
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -156,6 +160,7 @@ def ideas_cells(
     horizons: Sequence[int] = (24,),
     variants: Sequence[str] = (),
     thin: int = 4,
+    window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: ours, and with one thing changed, on the validation part and every `thin`-th channel."""
     unknown = sorted(set(variants) - set(IDEAS))
@@ -163,7 +168,7 @@ def ideas_cells(
         raise ValueError(f"variants: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, IDEAS))}.")
     names = list(variants) or [name for name in IDEAS if not quick or "tuned" not in name]
     return [
-        {"data": name, "horizon": horizon, "variant": variant, "thin": thin, "seed": seed}
+        {"data": name, "horizon": horizon, "variant": variant, "thin": thin, "seed": seed, **given(window=window)}
         for seed in range(1 if quick else seeds)
         for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
         for horizon in horizons
@@ -171,11 +176,11 @@ def ideas_cells(
     ]
 
 
-def ideas_measure(data: str, horizon: int, variant: str, thin: int, seed: int) -> dict[str, Any]:
+def ideas_measure(data: str, horizon: int, variant: str, thin: int, seed: int, window: int | None = None) -> dict[str, Any]:
     """Return the validation scores of a variant."""
-    given = task(data, horizon, part="validation", thin=thin)
-    options: dict[str, Any] = {"validation": given.validation, "random_state": seed, "verbose": 0, **IDEAS[variant]}
-    return fit_and_test(Forecaster(given.window, horizon, **options), given)
+    cut = task(data, horizon, window=window, part="validation", thin=thin)
+    options: dict[str, Any] = {"validation": cut.validation, "random_state": seed, "verbose": 0, **IDEAS[variant]}
+    return fit_and_test(Forecaster(cut.window, horizon, **options), cut)
 
 
 def _changes(runs: pd.DataFrame) -> pd.DataFrame:

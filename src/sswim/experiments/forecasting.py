@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from sswim.datasets.series import SERIES
 from sswim.estimators import Forecaster
 from sswim.experiments.experiment import Experiment
-from sswim.experiments.forecasts import ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, label, task
+from sswim.experiments.forecasts import ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
 from sswim.training import SCRATCH
 
 __all__ = ["forecasting", "published", "timing"]
@@ -47,11 +47,12 @@ def cells(
     neurons: int = 750,
     stride: int = 1,
     epochs: int | None = None,
+    window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: first what is sampled, then what gradients train.
 
-    `stride` is every how many windows are used for fitting, `epochs` the most that gradients train for: the paper's 250 and 750
-    unless told.
+    `window` is that of the data set unless told, `stride` every how many windows are used for fitting, `epochs` the most that
+    gradients train for: the paper's 250 and 750 unless told.
     """
     if quick:
         names, seeds, neurons, stride, epochs = tuple(data) or ("wind-farm",), 1, 60, 32, 5
@@ -69,6 +70,7 @@ def cells(
             "stride": stride,
             "epochs": None if training == "sample" else epochs,
             "seed": seed,
+            **given(window=window),
         }
         for training in trainings
         for seed in range(seeds)
@@ -89,26 +91,27 @@ def measure(
     stride: int,
     epochs: int | None,
     seed: int,
+    window: int | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Return the test scores of the paper's network in one training."""
-    given = task(data, horizon, scaling=scaling)
+    cut = task(data, horizon, window=window, scaling=scaling)
     options: dict[str, Any] = {"scaling": "none", "clip": False} if scaling == "series" else {"scaling": "channel"}
     if training != "sample":
         gradient = {"epochs": epochs, "checkpoint": checkpoint}
         options |= {"train": training, "gradient": {k: v for k, v in gradient.items() if v is not None}}
     model = Forecaster.paper(
-        given.window,
+        cut.window,
         horizon,
         hidden=(neurons,),
         kernel=kernel,
-        validation=given.validation,
+        validation=cut.validation,
         stride=stride,
         random_state=seed,
         verbose=0,
         **options,
     )
-    found = fit_and_test(model, given) | {"train_windows": model.report_.samples}
+    found = fit_and_test(model, cut) | {"train_windows": model.report_.samples}
     if training != "sample":
         history = model.training_
         found |= {"epochs_run": len(history.records) - 1, "best_epoch": history.best_epoch, "stopped": history.stopped}
@@ -156,11 +159,12 @@ def draw(runs: pd.DataFrame) -> Figure:
             ours = str(model).startswith("S") and "(" in str(model)
             ax.plot(part["horizon"], part["rse"], color="0.55" if ours else "0.85", lw=1, ls="-" if ours else ":")
         here = runs[runs["data"] == name]
-        for (training, kernel, scaling), part in here.groupby(["training", "kernel", "scaling"], sort=False):
+        for (training, kernel, scaling, stride), part in here.groupby(["training", "kernel", "scaling", "stride"], sort=False):
             mean = part.groupby("horizon")["rse"].mean()
+            few = "" if stride == 1 else f", 1 of {stride}"
             style = {"color": f"C{list(TRAININGS).index(training)}", "ls": "-" if kernel == "morlet" else "--"}
-            marker = {"marker": "o" if scaling == "series" else "x", "ms": 4, "lw": 1.3}
-            ax.plot(mean.index, mean, label=f"{TRAININGS[training]} ({kernel}), {scaling}", **style, **marker)
+            marker = {"marker": "o" if scaling == "series" else "x", "ms": 4, "lw": 1.3, "alpha": 1 if stride == 1 else 0.6}
+            ax.plot(mean.index, mean, label=f"{TRAININGS[training]} ({kernel}), {scaling}{few}", **style, **marker)
         ax.set(title=name, xlabel="horizon (steps)", xscale="log")
         ax.set_xticks(sorted(set(runs["horizon"])), labels=[str(h) for h in sorted(set(runs["horizon"]))])
         ax.minorticks_off()
@@ -178,12 +182,13 @@ def timing_cells(
     horizons: Sequence[int] = HORIZONS,
     neurons: int = 750,
     epochs: int = 1,
+    window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: sampling on all windows, and `epochs` on a part of them, both with hat kernels."""
     names = chosen(tuple(data) or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
     if quick:
         seeds, neurons, horizons = 1, 60, [h for h in horizons if h <= 24] or horizons[:1]
-    told = {"neurons": neurons, "epochs": epochs}
+    told = {"neurons": neurons, "epochs": epochs, **given(window=window)}
     return [
         {"data": name, "horizon": horizon, "training": training, **told, "seed": seed}
         for seed in range(seeds)
@@ -193,21 +198,23 @@ def timing_cells(
     ]
 
 
-def timing_measure(data: str, horizon: int, training: str, neurons: int, epochs: int, seed: int) -> dict[str, Any]:
+def timing_measure(
+    data: str, horizon: int, training: str, neurons: int, epochs: int, seed: int, window: int | None = None
+) -> dict[str, Any]:
     """Return the seconds of a fit, or of an epoch over all training windows as far as a part of them tells."""
-    given = task(data, horizon, scaling="series")
-    total = sum(max(len(s) - given.window - horizon + 1, 0) for s in given.known)
-    trained = total - max(1, int(total * given.validation))
-    same: dict[str, Any] = {"kernel": "hat", "scaling": "series", "neurons": neurons, "seed": seed}
+    cut = task(data, horizon, window=window, scaling="series")
+    total = sum(max(len(s) - cut.window - horizon + 1, 0) for s in cut.known)
+    trained = total - max(1, int(total * cut.validation))
+    same: dict[str, Any] = {"kernel": "hat", "scaling": "series", "neurons": neurons, "seed": seed, "window": window}
     if training == "sample":
         found = measure(data, horizon, training=training, stride=1, epochs=None, **same)
         return {"seconds_needed": found["fit_seconds"], "rse": found["rse"], "train_windows": found["train_windows"]}
     stride = max(1, trained // TIMED)
     options: dict[str, Any] = {"scaling": "none", "clip": False, "train": "gradient", "gradient": {"epochs": epochs}}
     model = Forecaster.paper(
-        given.window, horizon, hidden=(neurons,), kernel="hat", stride=stride, random_state=seed, verbose=0, **options
+        cut.window, horizon, hidden=(neurons,), kernel="hat", stride=stride, random_state=seed, verbose=0, **options
     )
-    model.fit(given.known)
+    model.fit(cut.known)
     records = model.training_.records
     epoch = (records[-1].seconds - records[0].seconds) / max(len(records) - 1, 1)
     scale = trained / model.report_.samples

@@ -18,7 +18,7 @@ from sswim.metrics import Evaluation
 from sswim.protocol import scale_series, split_series
 from sswim.windows import split_windows
 
-__all__ = ["LONG", "ORIGINAL", "SCALINGS", "SHORT", "STAND_INS", "Task", "chosen", "fit_and_test", "label", "task"]
+__all__ = ["LONG", "ORIGINAL", "SCALINGS", "SHORT", "STAND_INS", "Task", "chosen", "fit_and_test", "given", "label", "task"]
 
 ORIGINAL = ("metr-la", "pems-bay", "solar", "electricity")
 STAND_INS = ("la-highway", "aemo-solar", "aemo-units")
@@ -94,14 +94,17 @@ def _load(data: str) -> pd.DataFrame:
     return load_series(data)
 
 
-def task(data: str, horizon: int, *, scaling: str = "training", part: str = "test", thin: int = 1) -> Task:
-    """Return a data set cut for a horizon.
+def task(
+    data: str, horizon: int, *, window: int | None = None, scaling: str = "training", part: str = "test", thin: int = 1
+) -> Task:
+    """Return a data set cut for a horizon, and the data set's own window unless told.
 
     With ``scaling="series"`` every channel is brought to [0, 1] by its range in the whole series. With ``part="validation"``
     the test part is cut off first, and the rest is split anew: what is chosen there has not seen the test part. Of the
     channels every `thin`-th is used.
     """
     told, frame = series_set(data), _load(data)
+    window = told.window if window is None else window
     frame = frame.iloc[:, ::thin]
     rows = frame.to_numpy(dtype=float)
     span = np.ptp(rows, axis=0)
@@ -109,13 +112,13 @@ def task(data: str, horizon: int, *, scaling: str = "training", part: str = "tes
     unit = span if scaling == "series" else np.ones_like(span)
     if scaling == "series":
         frame = scale_series(frame, "series")[0]
-    known, later, validation = split_series(frame.to_numpy(dtype=float), told.window, horizon, told.split, told.breaks)
+    known, later, validation = split_series(frame.to_numpy(dtype=float), window, horizon, told.split, told.breaks)
     if part == "validation":
-        total = sum(max(len(s) - told.window - horizon + 1, 0) for s in known)
+        total = sum(max(len(s) - window - horizon + 1, 0) for s in known)
         trained, tested = int(total * told.split[0]), int(total * told.split[2])
-        known, later = split_windows(known, told.window + horizon, tested)
+        known, later = split_windows(known, window + horizon, tested)
         validation = np.nextafter((total - trained - tested) / (total - tested), 1)  # estimators round down
-    return Task(known, later, validation, told.window, told.season, span, unit)
+    return Task(known, later, validation, window, told.season, span, unit)
 
 
 def fit_and_test(model: Any, given: Task) -> dict[str, Any]:
@@ -124,6 +127,11 @@ def fit_and_test(model: Any, given: Task) -> dict[str, Any]:
     if hasattr(model, "fit"):
         model.fit(given.known)
     return {"fit_seconds": time.perf_counter() - begin, **given.scores(model.evaluate(given.later))}
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given, for settings that are only told where they are."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def label(runs: pd.DataFrame) -> pd.Series:
