@@ -23,7 +23,7 @@ def documented(page: str) -> str:
 
     def table(found: re.Match[str]) -> str:
         experiment = EXPERIMENTS[found[2]]
-        runs = experiment.sort(load_runs(RESULTS / found[2]))
+        runs = experiment.sort(load_runs(found[2], RESULTS / found[2]))
         return f"{found[1]}\n{markdown(experiment.table(runs))}\n\n{found[3]}"
 
     return TABLE.sub(table, page)
@@ -35,7 +35,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     for _, name, _ in TABLE.findall(page):
         experiment = EXPERIMENTS[name]
-        experiment.draw(experiment.sort(load_runs(RESULTS / name))).savefig(PICTURES / f"{name}.png", dpi=110)
+        experiment.draw(experiment.sort(load_runs(name, RESULTS / name))).savefig(PICTURES / f"{name}.png", dpi=110)
 
 
 if __name__ == "__main__":

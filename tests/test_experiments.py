@@ -1,5 +1,6 @@
 """Experiments: stopped in the middle they go on, and tables come from the files alone."""
 
+import dataclasses
 import gzip
 import json
 import os
@@ -11,13 +12,15 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from sswim.cli import app
-from sswim.experiments import EXPERIMENTS, Experiment, published, render, run
+from sswim.experiments import EXPERIMENTS, Experiment, forecasts, published, render, run
 from sswim.experiments import classification as experiment
+from sswim.experiments.experiment import count_seeds
 from sswim.experiments.forecasts import ORIGINAL, task
-from sswim.experiments.runner import check_options, markdown
+from sswim.experiments.runner import load_runs, markdown
 
 
 @pytest.fixture
@@ -32,10 +35,12 @@ def toy(monkeypatch):
         return {"score": x + 0.1 * seed}
 
     toy = Experiment(
-        lambda data, seeds, quick: [{"x": x, "seed": s} for x in range(2 if quick else 3) for s in range(seeds)],
+        lambda data, seeds, *, sizes=(0, 1, 2): [{"x": x, "seed": s} for x in sizes for s in range(seeds)],
         measure,
         lambda runs: runs.groupby("x")[["score"]].mean().reset_index(),
-        experiment.draw,
+        lambda runs: Figure(),
+        order={"x": None, "seed": None},
+        quick={"sizes": (7,), "seeds": 1},
     )
     object.__setattr__(toy, "limit", -1)
     object.__setattr__(toy, "calls", calls)
@@ -69,11 +74,10 @@ def test_markdown():
 
 
 def test_classification(tmp_path, monkeypatch):
-    cells = experiment.cells(data=("digits",), seeds=1, quick=True)
+    cells = experiment.cells(data=("digits",), seeds=1, widths=(64,), samples=600, metrics=("L2",))
     small = [c for c in cells if sum(c["hidden"]) == 64 and (c["sampling"] != "random" or c["model"] == "paper")]
-    monkeypatch.setitem(
-        EXPERIMENTS, "small", Experiment(lambda **_: small, experiment.measure, experiment.table, experiment.draw)
-    )
+    whole = EXPERIMENTS["classification"]
+    monkeypatch.setitem(EXPERIMENTS, "small", dataclasses.replace(whole, cells=lambda data, seeds: small))
     answer = CliRunner().invoke(app, ["experiment", "small", "--out", str(tmp_path), "--json"])
     assert answer.exit_code == 0, answer.output
     runs = pd.DataFrame(json.loads(answer.stdout))
@@ -81,13 +85,13 @@ def test_classification(tmp_path, monkeypatch):
     assert (runs[["voltage", "spikes_normalized", "direct", "plain_depth"]].max() > 0.6).all()
     assert "paper, voltage" in (tmp_path / "table.md").read_text() and (tmp_path / "picture.png").stat().st_size > 10_000
     assert render("small", tmp_path).count("\n") == 4
-    assert len(experiment.cells(data=(), seeds=3, quick=False)) == 2 * 3 * (3 * 2 * 3 + 3 * 2 + 3 * 2)
+    assert len(experiment.cells(data=(), seeds=3)) == 2 * 3 * (3 * 2 * 3 + 3 * 2 + 3 * 2)
     with pytest.raises(ValueError, match="data: unknown name 'mnisst'"):
-        experiment.cells(data=("mnisst",), seeds=1, quick=True)
+        experiment.cells(data=("mnisst",), seeds=1)
 
 
-def test_options_are_checked():
-    assert check_options("forecasting", {"horizons": 6, "kernels": ["hat", "morlet"], "stride": 4}) == {
+def test_options_are_checked(tmp_path):
+    assert EXPERIMENTS["forecasting"].check_options({"horizons": 6, "kernels": ["hat", "morlet"], "stride": 4}) == {
         "horizons": (6,),
         "kernels": ("hat", "morlet"),
         "stride": 4,
@@ -96,9 +100,18 @@ def test_options_are_checked():
         ({"horizon": 6}, "forecasting: unknown option 'horizon'. Valid ones: 'horizons', 'kernels'"),
         ({"horizons": "six"}, r"forecasting: horizons takes values of type int, such as \(6, 24, 48, 96\), got 'six'"),
         ({"stride": [1, 2]}, r"forecasting: stride takes one value of type int, such as 1, got \[1, 2\]"),
+        ({"stride": 0}, "forecasting: stride: each value must be at least 1, got 0"),
+        ({"scalings": "serie"}, "forecasting: scalings: each value must be one of 'series', 'training', got 'serie'"),
     ]:
         with pytest.raises(ValueError, match=message):
-            check_options("forecasting", options)
+            run("forecasting", tmp_path, options=options)
+    assert not list(tmp_path.iterdir())
+    # Every option with names says which, and every default and quick value is valid.
+    for name, one in EXPERIMENTS.items():
+        for options in ({k: v for k, v in one.options.items() if v}, one.quick):
+            told = {k: v for k, v in options.items() if k not in ("data", "seeds")}
+            assert one.check_options(told) == told, name
+    assert all("," not in value for e in EXPERIMENTS.values() for values in e.choices.values() for value in values)
     answer = CliRunner().invoke(app, ["experiment", "timing", "--set", "horizons"])
     assert answer.exit_code == 2 and "--set takes name=value, or name=value,value, got 'horizons'" in answer.output
 
@@ -107,8 +120,71 @@ def test_again_runs_again_and_render_only_runs_nothing(toy, tmp_path):
     run("toy", tmp_path, seeds=1, verbose=0)
     run("toy", tmp_path, seeds=1, verbose=0, resume=False)
     assert len(toy.calls) == 6
+    answer = CliRunner().invoke(app, ["experiment", "toy", "--render-only", "--out", str(tmp_path)])
+    assert answer.exit_code == 0 and "| 2 | 2.000 |" in answer.output and len(toy.calls) == 6
     with pytest.raises(ValueError, match="holds no runs. Run the experiment first"):
         render("toy", tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="a run of 'toy', not of 'timing'. Name another folder"):
+        render("timing", tmp_path)
+
+
+def test_quick_changes_defaults_only(toy, tmp_path):
+    run("toy", tmp_path / "a", quick=True, verbose=0)
+    run("toy", tmp_path / "b", quick=True, seeds=2, options={"sizes": 3}, verbose=0)
+    assert toy.calls == [(7, 0), (3, 0), (3, 1)]
+
+
+def test_means_are_over_seeds_and_what_differs_is_told_apart_or_refused(tmp_path):
+    table, sort = EXPERIMENTS["ablation"].table, EXPERIMENTS["ablation"].sort
+    same = {"data": "solar", "horizon": 24, "weights": "dot", "normalizer": "MS", "grid": "paper", "stride": 1}
+    runs = pd.DataFrame([{**same, "neurons": n, "seed": s, "rse": r} for n, s, r in [(9, 0, 0.5), (9, 1, 0.7), (100, 0, 0.4)]])
+    runs.attrs["settings"] = [*same, "neurons", "seed"]
+    (row,) = table(sort(runs.iloc[::-1])).to_dict("records")
+    assert row == {**same, "seeds": "1 to 2", 9: pytest.approx(0.6), 100: pytest.approx(0.4)}
+    mixed = runs.assign(stride=[1, 4, 1])
+    mixed.attrs["settings"] = runs.attrs["settings"]
+    with pytest.raises(ValueError, match=r"runs of solar differ in stride \(1, 4\), which the table does not tell apart"):
+        sort(mixed)
+    assert count_seeds(runs, ["weights"], "neurons").tolist() == ["1 to 2"] * 3
+    assert count_seeds(runs[:2], ["weights"], "neurons").tolist() == ["2", "2"]
+
+
+def test_a_changed_file_and_another_version_are_noticed(series, tmp_path, monkeypatch):
+    options = {"models": "persistence", "horizons": 6}
+    one = run("beyond", tmp_path / "out", data=[str(series)], seeds=1, options=options, verbose=0)
+    pd.read_csv(series).iloc[::-1].to_csv(series, index=False)
+    forecasts._load.cache_clear()
+    other = run("beyond", tmp_path / "out", data=[str(series)], seeds=1, options=options, verbose=0)
+    assert one["rse"][0] != other["rse"][0] and len(list((tmp_path / "out" / "runs").iterdir())) == 2
+    monkeypatch.setattr("sswim.experiments.runner.__version__", "99")
+    with pytest.warns(UserWarning, match="2 of 2 runs are of sswim .*, not 99: --again does them anew"):
+        load_runs("beyond", tmp_path / "out")
+
+
+def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
+    """The third of four epochs is as far as the first attempt comes."""
+    from sswim import finetuning
+
+    options = {"horizons": 6, "kernels": "hat", "trainings": "gradient", "scalings": "series", "window": 20, "stride": 16}
+    told = {"data": [str(series)], "seeds": 1, "options": {**options, "neurons": 10, "epochs": 4}, "verbose": 0}
+    whole = run("forecasting", tmp_path / "whole", **told)
+    save, saved = finetuning._Training.save, []
+
+    def dying(self, path, asked):
+        save(self, path, asked)
+        saved.append(path)
+        if len(saved) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(finetuning._Training, "save", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run("forecasting", tmp_path / "broken", **told)
+    assert [p.suffix for p in (tmp_path / "broken" / "runs").iterdir()] == [".checkpoint"]
+    broken = run("forecasting", tmp_path / "broken", **told)
+    assert len(saved) == 3 + 1, "the fourth epoch only"
+    assert broken["rse"][0] == whole["rse"][0] and broken["epochs_run"][0] == 4
+    (file,) = (tmp_path / "broken" / "runs").iterdir()
+    assert json.loads(file.read_text())["resumed"] is True
 
 
 def test_published_numbers():
@@ -142,6 +218,24 @@ def test_both_scalings_have_the_same_windows_and_errors_in_all_units(series):
     for key in ("rse", "rse_units", "rse_alike"):
         assert one[key] == pytest.approx(other[key]), key
     assert one["rse"] != pytest.approx(one["rse_units"], rel=1e-3)
+
+
+def test_scores_are_those_of_the_definition_even_where_a_channel_is_forecast_exactly(tmp_path):
+    from sswim.baselines import Persistence
+    from sswim.protocol import rse
+
+    levels = np.repeat(np.random.default_rng(1).normal(size=30), 100)  # persistence is right within a stretch of 100 rows
+    noise = np.random.default_rng(0).normal(size=3000).cumsum()
+    series = pd.DataFrame({"steps": 100 * levels, "walk": noise})
+    series.to_csv(tmp_path / "steps.csv", index=False)
+    cut = task(str(tmp_path / "steps.csv"), 6, window=20)
+    later = [series.to_numpy()[i : i + 100] for i in range(2000, 3000, 100)]
+    windows = np.concatenate([np.lib.stride_tricks.sliding_window_view(s, 26, axis=0).transpose(0, 2, 1) for s in later])
+    truth, forecast = windows[:, 20:], np.repeat(windows[:, 19:20], 6, axis=1)
+    found = cut.scores(Persistence(20, 6).evaluate(later))
+    assert found["rse_units"] == pytest.approx(rse(truth, forecast))
+    assert found["rse"] == pytest.approx(rse(truth / cut.span, forecast / cut.span))
+    assert found["rse_units"] < 0.9 * rse(truth[:, :, 1:], forecast[:, :, 1:]), "the other channel counts"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +312,8 @@ def test_killed_and_restarted_it_ends_with_the_same_table(series, tmp_path):
         time.sleep(0.01)
     os.kill(broken.pid, signal.SIGKILL)
     broken.wait()
-    done = len(list(tmp_path.glob("broken/runs/*.json")))
-    assert 1 <= done < 4
+    done = {path: path.stat().st_mtime_ns for path in tmp_path.glob("broken/runs/*.json")}
+    assert 1 <= len(done) < 4
     subprocess.run(command(tmp_path / "broken"), check=True, capture_output=True)
+    assert all(path.stat().st_mtime_ns == changed for path, changed in done.items()), "none twice"
     assert (tmp_path / "broken" / "table.md").read_text() == (tmp_path / "whole" / "table.md").read_text()

@@ -249,7 +249,7 @@ def experiment(
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs, the table and the picture.")] = None,
     data: Annotated[list[str] | None, typer.Option(help="Data set, or a file with a series; may be repeated.")] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 3, fewer with --quick.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version that takes a minute or two.")] = False,
     resume: Annotated[bool, typer.Option("--resume/--again", help="Keep the runs that are there, or do them again.")] = True,
     options: Annotated[
@@ -269,7 +269,7 @@ def experiment(
         find(name)
         folder = Path("experiments") / (name + ("-quick" if quick else "")) if out is None else out
         if render_only:
-            runs = load_runs(folder)
+            runs = load_runs(name, folder)
         else:
             told = dict(_option(text) for text in options or ())
             runs = run(

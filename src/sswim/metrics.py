@@ -78,6 +78,7 @@ class ForecastErrors:
                 "rse": rse(squared.sum(axis=axis), spread.sum(axis=axis)),
                 "mae": absolute.sum(axis=axis) / count,
                 "rmse": np.sqrt(squared.sum(axis=axis) / count),
+                "deviation": np.sqrt(spread.sum(axis=axis) / count),
             }
             return pd.DataFrame(columns, index=index)
 
@@ -116,7 +117,8 @@ class Evaluation:
     coverage : float or None
         Part of the values that lie within the forecasts' 90 % intervals, if there are any.
     per_step, per_channel : DataFrame
-        ``rse``, ``mae`` and ``rmse`` for each step ahead, and for each channel.
+        ``rse``, ``mae``, ``rmse`` and ``deviation`` for each step ahead, and for each channel; the last is how far values are
+        from their mean, so that the RSE is RMSE over deviation.
     """
 
     rse: float

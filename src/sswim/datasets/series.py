@@ -21,7 +21,7 @@ from sswim.datasets.files import read_series
 from sswim.datasets.traffic import read_hdf
 from sswim.datasets.wind_farm import load_wind_farm
 
-__all__ = ["SERIES", "SeriesSet", "fill_zeros", "find_series", "load_series", "read_text", "series_set"]
+__all__ = ["SERIES", "SeriesSet", "fill_zeros", "find_own", "find_series", "load_series", "read_text", "series_set"]
 
 
 @dataclass(frozen=True)
@@ -221,6 +221,13 @@ def find_series(name: str | os.PathLike[str], folder: str | os.PathLike[str] | N
         return place
     paths = (where / file for where in _folders(os.fspath(name), place) for file in found.files)
     return next((path for path in paths if path.is_file()), None)
+
+
+def find_own(name: str | os.PathLike[str]) -> Path | None:
+    """Return the path of a file of the user's own; None for names of `SERIES` and for anything else."""
+    if os.fspath(name) in SERIES or not os.fspath(name).lower().endswith(tuple(READERS)):
+        return None
+    return find_series(name)
 
 
 def _folders(name: str, place: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,14 +15,14 @@ from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.datasets.series import SERIES
 from sswim.estimators import Forecaster
 from sswim.experiments.echo_state import EchoState
-from sswim.experiments.experiment import Experiment
+from sswim.experiments.experiment import Experiment, count_seeds
 from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, given, label, task
 from sswim.steps import Diverse
 
 __all__ = ["beyond", "ideas"]
 
 HORIZONS = (6, 24, 48, 96)
-OURS: dict[str, dict[str, Any]] = {"sswim": {}, "sswim, spikes only": {"skip": False}}
+OURS: dict[str, dict[str, Any]] = {"sswim": {}, "spikes only": {"skip": False}}
 # The default with one thing changed.
 IDEAS: dict[str, dict[str, Any]] = {
     "sswim": {},
@@ -34,7 +34,7 @@ IDEAS: dict[str, dict[str, Any]] = {
     "no corrections per channel": {"corrections": 0},
     "nothing of other channels": {"common": 0},
     "neither of both": {"corrections": 0, "common": 0},
-    "all channels enter one network, spikes only": {"channels": "joint", "skip": False, "hidden": (300,)},
+    "one network for all channels": {"channels": "joint", "skip": False, "hidden": (300,)},
     "no floor": {"floor": False},
     "200 neurons": {"hidden": (200,)},
     "2 layers of 50": {"hidden": (50, 50)},
@@ -57,13 +57,12 @@ BASELINES: dict[str, Callable[[Task, int], Any]] = {
     "ridge per channel": lambda t, h: RidgeOnLags(t.window, h, validation=t.validation),
     "shared ridge": lambda t, h: RidgeOnLags(t.window, h, shared=True, validation=t.validation),
 }
-MODELS = (*BASELINES, "echo state network", "paper", "sswim, spikes only", "sswim")
+MODELS = (*BASELINES, "echo state network", "paper", "spikes only", "sswim")
 
 
 def cells(
     data: Sequence[str],
     seeds: int,
-    quick: bool,
     *,
     horizons: Sequence[int] = HORIZONS,
     models: Sequence[str] = (),
@@ -74,26 +73,21 @@ def cells(
     """Return the settings of all runs; models without anything random take part once.
 
     The echo state network takes part if reservoirpy is installed. `neurons` and `stride` make the networks, and the set of
-    windows that the paper's and the ridges are fitted on, smaller.
+    windows that the paper's is fitted on, smaller.
     """
-    unknown = sorted(set(models) - set(MODELS))
-    if unknown:
-        raise ValueError(f"models: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, MODELS))}.")
     models = models or [m for m in MODELS if m != "echo state network" or find_spec("reservoirpy")]
-    if quick:
-        seeds, neurons, stride, horizons = 1, neurons or 30, 8, [h for h in horizons if h <= 24] or horizons[:1]
     told = {"neurons": neurons, "stride": stride, **given(window=window)}
     return [
         {"data": name, "horizon": horizon, "model": model, **told, "seed": seed}
         for seed in range(seeds)
-        for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
+        for name in chosen(data, ORIGINAL, STAND_INS)
         for horizon in horizons
         for model in models
         if seed == 0 or model not in BASELINES
     ]
 
 
-@lru_cache(maxsize=8)
+@cache
 def _reservoir(data: str, horizon: int, units: int, window: int | None) -> dict[str, float]:
     """Return the options of an echo state network, chosen on validation windows with one seed."""
     cut = task(data, horizon, window=window)
@@ -122,7 +116,8 @@ def measure(
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the mean RSE over seeds, in the data's units, models as rows."""
-    runs = runs.assign(cell=label(runs), seeds=runs.groupby("model")["seed"].transform("nunique"))
+    runs = runs.assign(cell=label(runs))
+    runs = runs.assign(seeds=count_seeds(runs, ["model"], "cell"))
     order = list(dict.fromkeys(runs["cell"]))
     wide = runs.pivot_table("rse_units", ["model", "seeds"], "cell", sort=False)[order]
     wide["mean"] = wide.mean(axis=1, skipna=False)
@@ -155,24 +150,19 @@ def draw(runs: pd.DataFrame) -> Figure:
 def ideas_cells(
     data: Sequence[str],
     seeds: int,
-    quick: bool,
     *,
     horizons: Sequence[int] = (24,),
-    variants: Sequence[str] = (),
+    variants: Sequence[str] = tuple(IDEAS),
     thin: int = 4,
     window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: ours, and with one thing changed, on the validation part and every `thin`-th channel."""
-    unknown = sorted(set(variants) - set(IDEAS))
-    if unknown:
-        raise ValueError(f"variants: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, IDEAS))}.")
-    names = list(variants) or [name for name in IDEAS if not quick or "tuned" not in name]
     return [
         {"data": name, "horizon": horizon, "variant": variant, "thin": thin, "seed": seed, **given(window=window)}
-        for seed in range(1 if quick else seeds)
-        for name in chosen(data or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
+        for seed in range(seeds)
+        for name in chosen(data, ORIGINAL, STAND_INS)
         for horizon in horizons
-        for variant in dict.fromkeys(["sswim", *names])
+        for variant in dict.fromkeys(["sswim", *variants])
     ]
 
 
@@ -193,7 +183,7 @@ def _changes(runs: pd.DataFrame) -> pd.DataFrame:
 def ideas_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return by how many percent each variant's error differs from the default's."""
     change = _changes(runs)
-    change["mean"] = change.mean(axis=1)
+    change["mean"] = change.mean(axis=1, skipna=False)
     shown = change.map(lambda value: "-" if np.isnan(value) else f"{value:+.1f} %")
     return shown.rename_axis(columns=None).reset_index()
 
@@ -214,5 +204,22 @@ def ideas_draw(runs: pd.DataFrame) -> Figure:
 
 
 _cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
-beyond = Experiment(cells, measure, table, draw, {**_cell, "model": MODELS, "seed": None})
-ideas = Experiment(ideas_cells, ideas_measure, ideas_table, ideas_draw, {**_cell, "variant": list(IDEAS), "seed": None})
+_quick = {"data": ("wind-farm",), "seeds": 1}
+beyond = Experiment(
+    cells,
+    measure,
+    table,
+    draw,
+    order={**_cell, "model": MODELS, "seed": None},
+    quick={**_quick, "neurons": 30, "stride": 8, "horizons": (6, 24)},
+    choices={"models": MODELS},
+)
+ideas = Experiment(
+    ideas_cells,
+    ideas_measure,
+    ideas_table,
+    ideas_draw,
+    order={**_cell, "variant": list(IDEAS), "seed": None},
+    quick={**_quick, "variants": ("spikes only", "no spikes: 1 neuron", "scaling standard", "random weights", "hat kernel")},
+    choices={"variants": list(IDEAS)},
+)

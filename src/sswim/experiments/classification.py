@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
-from sswim.experiments.experiment import Experiment
+from sswim.experiments.experiment import Experiment, count_seeds
 
 __all__ = ["classification"]
 
 WIDTHS = (256, 512, 1000)
+# The paper's, ours, and ours with deeper layers sampled as in the paper.
+MODELS = ("paper", "ours", "plain")
 # What is sampled by: metrics of the input and of deeper layers, and weights. Random weights do not depend on metrics.
 SAMPLINGS = {
     "dot, L2": (("l2", "l2"), "dot"),
@@ -37,23 +39,21 @@ PAPER_COST = -1.5
 def cells(
     data: Sequence[str],
     seeds: int,
-    quick: bool,
     *,
     widths: Sequence[int] = WIDTHS,
-    models: Sequence[str] = ("paper", "ours", "plain"),
+    models: Sequence[str] = MODELS,
+    metrics: Sequence[str] = ("L2", "mag/phase"),
     samples: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the settings of all runs, seed by seed: the paper's grid and ours, or one that is over in a minute.
+    """Return the settings of all runs, seed by seed: the paper's grid and ours, on MNIST and Fashion-MNIST unless told.
 
     The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all, one in eight of
     them in the second layer. `samples` is how many of the training samples are used.
     """
-    names = data or (("digits",) if quick else ("mnist", "fashion-mnist"))
+    names = data or ("mnist", "fashion-mnist")
     for name in names:
         classified(name)
-    if quick:
-        widths, samples, seeds = (64, 128), 600, min(seeds, 2)
-    samplings = ["dot, L2", "random"] if quick else list(SAMPLINGS)
+    samplings = [name for name in SAMPLINGS if name == "random" or name.removeprefix("dot, ") in metrics]
     grid = [("paper", [n] * l, s) for n in widths for l in (1, 2) for s in samplings]
     grid += [("ours", [n], s) for n in widths for s in ("dot, L2", "random")]
     grid += [(model, [n - n // 8, n // 8], "dot, L2") for n in widths for model in ("ours", "plain")]
@@ -103,17 +103,20 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
 def _long(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per run and readout."""
     width = [sum(h) if m != "paper" else h[0] for h, m in zip(runs["hidden"], runs["model"], strict=True)]
-    runs = runs.assign(layers=runs["hidden"].map(len), width=width)
+    neurons = runs["hidden"].map(lambda h: "+".join(map(str, h)))
+    runs = runs.assign(layers=runs["hidden"].map(len), width=width, neurons=neurons)
     runs = runs.reindex(columns=list(dict.fromkeys([*runs.columns, *READOUTS])))
-    keys = ["data", "layers", "width", "sampling", "seed"]
+    keys = ["data", "layers", "width", "neurons", "sampling", "seed"]
     long = runs.melt(keys, list(READOUTS), "readout", "accuracy").dropna(subset="accuracy")
     return long.assign(readout=pd.Categorical(long["readout"].map(READOUTS), list(READOUTS.values())))
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return mean accuracies over seeds."""
-    means = _long(runs).pivot_table("accuracy", ["data", "layers", "width", "sampling"], "readout", observed=True)
-    return means.rename_axis(columns=None).reset_index()
+    long, row = _long(runs), ["data", "layers", "width", "neurons", "sampling"]
+    long = long.assign(seeds=count_seeds(long, row, "readout"))
+    means = long.pivot_table("accuracy", [*row, "seeds"], "readout", observed=True)
+    return means.rename_axis(columns=None).reset_index().drop(columns=["layers", "width"])
 
 
 def draw(runs: pd.DataFrame) -> Figure:
@@ -141,8 +144,16 @@ def draw(runs: pd.DataFrame) -> Figure:
 _order = {
     "data": list(CLASSIFIED),
     "seed": None,
-    "model": ("paper", "ours", "plain"),
+    "model": MODELS,
     "hidden": None,
     "sampling": list(SAMPLINGS),
 }
-classification = Experiment(cells, measure, table, draw, _order)
+classification = Experiment(
+    cells,
+    measure,
+    table,
+    draw,
+    order=_order,
+    quick={"data": ("digits",), "seeds": 2, "widths": (64, 128), "samples": 600, "metrics": ("L2",)},
+    choices={"models": MODELS, "metrics": ("L2", "mag/phase")},
+)

@@ -13,8 +13,10 @@ from matplotlib.figure import Figure
 
 from sswim.datasets.series import SERIES
 from sswim.estimators import Forecaster
-from sswim.experiments.experiment import Experiment
-from sswim.experiments.forecasts import ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
+from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.experiments.forecasts import GRIDS, ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
+from sswim.kernels import KERNELS
+from sswim.readout import LambdaSearch
 from sswim.training import SCRATCH
 
 __all__ = ["forecasting", "published", "timing"]
@@ -38,7 +40,6 @@ def published() -> pd.DataFrame:
 def cells(
     data: Sequence[str],
     seeds: int,
-    quick: bool,
     *,
     horizons: Sequence[int] = HORIZONS,
     kernels: Sequence[str] = ("morlet", "hat"),
@@ -48,17 +49,14 @@ def cells(
     stride: int = 1,
     epochs: int | None = None,
     window: int | None = None,
+    grid: str = "extended",
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: first what is sampled, then what gradients train.
 
     `window` is that of the data set unless told, `stride` every how many windows are used for fitting, `epochs` the most that
-    gradients train for: the paper's 250 and 750 unless told.
+    gradients train for: the paper's 250 and 750 unless told. The search for lambda goes beyond the paper's `grid` while the
+    validation error falls, or not.
     """
-    if quick:
-        names, seeds, neurons, stride, epochs = tuple(data) or ("wind-farm",), 1, 60, 32, 5
-        horizons, scalings = [h for h in horizons if h <= 24] or horizons[:1], ("series",)
-    else:
-        names = tuple(data)
     return [
         {
             "data": name,
@@ -70,11 +68,11 @@ def cells(
             "stride": stride,
             "epochs": None if training == "sample" else epochs,
             "seed": seed,
-            **given(window=window),
+            **given(window=window, grid=None if grid == "extended" else grid),
         }
         for training in trainings
         for seed in range(seeds)
-        for name in chosen(names, ORIGINAL, STAND_INS)
+        for name in chosen(data, ORIGINAL, STAND_INS)
         for kernel in kernels
         for scaling in scalings
         for horizon in horizons
@@ -92,6 +90,7 @@ def measure(
     epochs: int | None,
     seed: int,
     window: int | None = None,
+    grid: str = "extended",
     checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Return the test scores of the paper's network in one training."""
@@ -107,6 +106,7 @@ def measure(
         kernel=kernel,
         validation=cut.validation,
         stride=stride,
+        regularization=LambdaSearch(extend=grid == "extended"),
         random_state=seed,
         verbose=0,
         **options,
@@ -127,9 +127,8 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(model=_named(runs), cell=label(runs))
     order = list(dict.fromkeys(runs["cell"]))
     index = ["model", "scaled by", "epochs", "windows", "seeds"]
-    groups = runs.groupby(["model", "scaling", "epochs", "stride"], dropna=False)
     runs = runs.assign(
-        seeds=groups["seed"].transform("nunique"),
+        seeds=count_seeds(runs, ["model", "scaling", "epochs", "stride"], "cell"),
         windows=runs["stride"].map(lambda s: "all" if s == 1 else f"1 of {s}"),
         epochs=runs["epochs"].map(lambda e: "" if pd.isna(e) else f"{int(e)}"),
     ).rename(columns={"scaling": "scaled by"})
@@ -141,7 +140,7 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     if len(theirs):
         wide = theirs.pivot_table("rse", "model", "cell", sort=False).reindex(columns=order)
         wide["mean"] = wide.mean(axis=1, skipna=False)
-        wide = wide.reset_index().assign(scaling="published", epochs="", windows="all", seeds=3)
+        wide = wide.reset_index().assign(scaling="published", epochs="", windows="all", seeds="3")
         wide = wide.rename(columns={"scaling": "scaled by"})
         measured = pd.concat([measured, wide], ignore_index=True)[[*index, *order, "mean"]]
     return measured.rename_axis(columns=None)
@@ -159,9 +158,10 @@ def draw(runs: pd.DataFrame) -> Figure:
             ours = str(model).startswith("S") and "(" in str(model)
             ax.plot(part["horizon"], part["rse"], color="0.55" if ours else "0.85", lw=1, ls="-" if ours else ":")
         here = runs[runs["data"] == name]
-        for (training, kernel, scaling, stride), part in here.groupby(["training", "kernel", "scaling", "stride"], sort=False):
+        for keys, part in here.groupby(["training", "kernel", "scaling", "stride", "epochs"], sort=False, dropna=False):
+            training, kernel, scaling, stride, epochs = keys
             mean = part.groupby("horizon")["rse"].mean()
-            few = "" if stride == 1 else f", 1 of {stride}"
+            few = ("" if stride == 1 else f", 1 of {stride}") + ("" if pd.isna(epochs) else f", {epochs:.0f} epochs")
             style = {"color": f"C{list(TRAININGS).index(training)}", "ls": "-" if kernel == "morlet" else "--"}
             marker = {"marker": "o" if scaling == "series" else "x", "ms": 4, "lw": 1.3, "alpha": 1 if stride == 1 else 0.6}
             ax.plot(mean.index, mean, label=f"{TRAININGS[training]} ({kernel}), {scaling}{few}", **style, **marker)
@@ -177,7 +177,6 @@ def draw(runs: pd.DataFrame) -> Figure:
 def timing_cells(
     data: Sequence[str],
     seeds: int,
-    quick: bool,
     *,
     horizons: Sequence[int] = HORIZONS,
     neurons: int = 750,
@@ -185,14 +184,11 @@ def timing_cells(
     window: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the settings of all runs: sampling on all windows, and `epochs` on a part of them, both with hat kernels."""
-    names = chosen(tuple(data) or (("wind-farm",) if quick else ()), ORIGINAL, STAND_INS)
-    if quick:
-        seeds, neurons, horizons = 1, 60, [h for h in horizons if h <= 24] or horizons[:1]
     told = {"neurons": neurons, "epochs": epochs, **given(window=window)}
     return [
         {"data": name, "horizon": horizon, "training": training, **told, "seed": seed}
         for seed in range(seeds)
-        for name in names
+        for name in chosen(data, ORIGINAL, STAND_INS)
         for horizon in horizons
         for training in ("sample", "gradient")
     ]
@@ -212,7 +208,15 @@ def timing_measure(
     stride = max(1, trained // TIMED)
     options: dict[str, Any] = {"scaling": "none", "clip": False, "train": "gradient", "gradient": {"epochs": epochs}}
     model = Forecaster.paper(
-        cut.window, horizon, hidden=(neurons,), kernel="hat", stride=stride, random_state=seed, verbose=0, **options
+        cut.window,
+        horizon,
+        hidden=(neurons,),
+        kernel="hat",
+        validation=cut.validation,
+        stride=stride,
+        random_state=seed,
+        verbose=0,
+        **options,
     )
     model.fit(cut.known)
     records = model.training_.records
@@ -239,7 +243,7 @@ def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
         "times faster, at least": 31 * both["epoch_seconds"] / both["seconds_needed"],
         "at most": most * both["epoch_seconds"] / both["seconds_needed"],
     }
-    return pd.DataFrame(told).round(1).reset_index()
+    return pd.DataFrame(told).reset_index()
 
 
 def timing_draw(runs: pd.DataFrame) -> Figure:
@@ -264,6 +268,23 @@ def timing_draw(runs: pd.DataFrame) -> Figure:
 
 
 _cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
-_order = {**_cell, "training": list(TRAININGS), "kernel": ("morlet", "hat"), "scaling": SCALINGS, "seed": None}
-forecasting = Experiment(cells, measure, table, draw, _order)
-timing = Experiment(timing_cells, timing_measure, timing_table, timing_draw, {**_cell, "training": None, "seed": None})
+_models = {"training": list(TRAININGS), "kernel": ("morlet", "hat"), "scaling": SCALINGS, "stride": None, "epochs": None}
+_choices = {"kernels": list(KERNELS), "trainings": list(TRAININGS), "scalings": SCALINGS, "grid": GRIDS}
+_quick = {"data": ("wind-farm",), "seeds": 1, "neurons": 60, "horizons": (6, 24)}
+forecasting = Experiment(
+    cells,
+    measure,
+    table,
+    draw,
+    order={**_cell, **_models, "seed": None},
+    quick={**_quick, "stride": 32, "epochs": 5, "scalings": ("series",)},
+    choices=_choices,
+)
+timing = Experiment(
+    timing_cells,
+    timing_measure,
+    timing_table,
+    timing_draw,
+    order={**_cell, "training": None, "seed": None},
+    quick=_quick,
+)

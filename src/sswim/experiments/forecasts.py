@@ -18,13 +18,28 @@ from sswim.metrics import Evaluation
 from sswim.protocol import scale_series, split_series
 from sswim.windows import split_windows
 
-__all__ = ["LONG", "ORIGINAL", "SCALINGS", "SHORT", "STAND_INS", "Task", "chosen", "fit_and_test", "given", "label", "task"]
+__all__ = [
+    "GRIDS",
+    "LONG",
+    "ORIGINAL",
+    "SCALINGS",
+    "SHORT",
+    "STAND_INS",
+    "Task",
+    "chosen",
+    "fit_and_test",
+    "given",
+    "label",
+    "task",
+]
 
 ORIGINAL = ("metr-la", "pems-bay", "solar", "electricity")
 STAND_INS = ("la-highway", "aemo-solar", "aemo-units")
 SHORT, LONG = ("pems-bay", "metr-la", "la-highway"), ("electricity", "solar", "aemo-solar", "aemo-units")
 # By the range of the whole series, as reference tables do, or by that of the training part.
 SCALINGS = ("series", "training")
+# Of the search for lambda: the paper's, up to 0.5, or one that goes on while the validation error falls.
+GRIDS = ("paper", "extended")
 
 
 def chosen(data: Sequence[str], *choices: Sequence[str], every: bool = True) -> tuple[str, ...]:
@@ -71,8 +86,7 @@ class Task:
 
         R2 is of the rows as they were fitted: in [0, 1] where they were scaled by the whole series, else in the data's units.
         """
-        rse, squared = errors.per_channel["rse"].to_numpy(), errors.per_channel["rmse"].to_numpy() ** 2
-        spread = np.where(rse > 0, squared / np.where(rse > 0, rse, 1) ** 2, 0.0)
+        squared, spread = (errors.per_channel[name].to_numpy() ** 2 for name in ("rmse", "deviation"))
         rows = np.concatenate(self.known)
         _, deviation = standard_scales(torch.from_numpy(rows[: int(len(rows) * (1 - self.validation))]))
 

@@ -8,25 +8,34 @@ import json
 import os
 import platform
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from rich.console import Console
 
 from sswim._checks import check_integer
 from sswim._tracking import Tracker, forget_peak_memory, peak_memory
 from sswim._version import __version__
+from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
 
-__all__ = ["check_options", "load_runs", "render", "run"]
+# What is told of every run besides its settings and scores.
+ABOUT = ("seconds", "peak_memory", "sswim", "torch", "machine", "threads")
+
+__all__ = ["load_runs", "render", "run"]
 
 
 def _file(folder: Path, settings: Settings) -> Path:
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return folder / "runs" / f"{name}.json"
+    """Return where a run is kept: its name stands for its settings, and for what a user's own file holds."""
+    text, own = json.dumps(settings, sort_keys=True), find_own(settings["data"]) if "data" in settings else None
+    if own is not None:
+        text += hashlib.sha256(own.read_bytes()).hexdigest()
+    return folder / "runs" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
 
 def run(
@@ -34,7 +43,7 @@ def run(
     out: Path,
     *,
     data: Sequence[str] = (),
-    seeds: int = 3,
+    seeds: int | None = None,
     quick: bool = False,
     resume: bool = True,
     options: Mapping[str, Any] | None = None,
@@ -51,18 +60,26 @@ def run(
         there.
     data : sequence of str
         Data sets, the experiment's own unless told.
-    seeds : int
+    seeds : int, optional
+        How many: 3 unless told.
     quick : bool
-        A small version that takes a minute or two.
+        A small version that takes a minute or two: other defaults for `data`, `seeds` and `options`.
     resume : bool
         Whether runs that are there already are kept, or done again.
     options : mapping
         The experiment's own, by name.
     """
     experiment = find(name)
-    options = check_options(name, options or {})
-    check_integer("seeds", seeds, 1)
-    cells = experiment.cells(data=tuple(data), seeds=seeds, quick=quick, **options)
+    try:
+        told = {"seeds": 3, "data": (), **(experiment.quick if quick else {}), **experiment.check_options(options or {})}
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    told["seeds"] = check_integer("seeds", told["seeds"] if seeds is None else seeds, 1)
+    told["data"] = tuple(data) or told["data"]
+    cells = experiment.cells(**told)
+    if verbose:
+        shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
+        Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
     interruptible = "checkpoint" in inspect.signature(experiment.measure).parameters
     (out / "runs").mkdir(parents=True, exist_ok=True)
     with Tracker(verbose) as tracker, tracker.step(name):
@@ -71,10 +88,13 @@ def run(
             if resume and path.exists():
                 continue
             checkpoint = path.with_suffix(".checkpoint")
+            if not resume:
+                checkpoint.unlink(missing_ok=True)
+            resumed = checkpoint.exists()
             forget_peak_memory()
             begin = time.perf_counter()
             scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
-            told = {
+            answer = {
                 "experiment": name,
                 "settings": settings,
                 "scores": scores,
@@ -84,50 +104,48 @@ def run(
                 "torch": torch.__version__,
                 "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
                 "threads": torch.get_num_threads(),
+                "resumed": resumed,  # then the seconds are those of its last part
             }
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(told, indent=1) + "\n")
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps(answer, indent=1) + "\n")
             os.replace(part, path)
             checkpoint.unlink(missing_ok=True)
-    return load_runs(out, [_file(out, settings) for settings in cells])
+    return load_runs(name, out, [_file(out, settings) for settings in cells])
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an experiment, those with several values as tuples; values of the wrong kind are refused."""
-    known, checked = find(name).options, {}
-    for key, value in options.items():
-        if key not in known:
-            there = ", ".join(map(repr, known)) or "none"
-            raise ValueError(f"{name}: unknown option {key!r}. Valid ones: {there}.")
-        default = known[key]
-        several = isinstance(default, tuple)
-        values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-        kind = type(default[0]) if several and default else str if several else int
-        if (not several and len(values) != 1) or not values or any(type(v) is not kind for v in values):
-            rule = f"{'values' if several else 'one value'} of type {kind.__name__}"
-            raise ValueError(f"{name}: {key} takes {rule}, such as {default!r}, got {value!r}.")
-        checked[key] = values if several else values[0]
-    return checked
-
-
-def load_runs(out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
-    """Return the runs in a folder, one row each: settings, scores, seconds and peak memory."""
-    rows = []
+def load_runs(name: str, out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
+    """Return the runs of an experiment in a folder, one row each: settings, scores, seconds, memory and machine."""
+    find(name)
+    rows: list[dict[str, Any]] = []
+    settings: dict[str, None] = {}
     for path in sorted((out / "runs").glob("*.json")) if files is None else files:
         try:
             told = json.loads(path.read_text())
-            rows.append({**told["settings"], **told["scores"], "seconds": told["seconds"], "peak_memory": told["peak_memory"]})
+            rows.append({**told["settings"], **told["scores"], **{key: told[key] for key in ABOUT}})
+            settings |= dict.fromkeys(told["settings"])
+            other = told["experiment"]
         except (ValueError, KeyError) as error:
             raise ValueError(f"{path}: not the file of a run, or damaged ({error}). Remove it, and run again.") from error
+        if other != name:
+            raise ValueError(f"{path}: a run of {other!r}, not of {name!r}. Name another folder.")
     if not rows:
         raise ValueError(f"{out}: holds no runs. Run the experiment first.")
-    return pd.DataFrame(rows)
+    versions = sorted({row["sswim"] for row in rows} - {__version__})
+    if versions:
+        old = sum(row["sswim"] != __version__ for row in rows)
+        warnings.warn(
+            f"{out}: {old} of {len(rows)} runs are of sswim {', '.join(versions)}, not {__version__}: --again does them anew.",
+            stacklevel=2,
+        )
+    runs = pd.DataFrame(rows)
+    runs.attrs["settings"] = list(settings)
+    return runs
 
 
 def render(name: str, out: Path, runs: pd.DataFrame | None = None) -> str:
     """Write the table of an experiment (``table.md``, ``runs.csv``) and its picture from its runs alone; return the table."""
     experiment = find(name)
-    runs = experiment.sort(load_runs(out) if runs is None else runs)
+    runs = experiment.sort(load_runs(name, out) if runs is None else runs)
     text = markdown(experiment.table(runs))
     (out / "table.md").write_text(text + "\n")
     runs.to_csv(out / "runs.csv", index=False)
@@ -136,10 +154,14 @@ def render(name: str, out: Path, runs: pd.DataFrame | None = None) -> str:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Return a table as Markdown, numbers with three digits."""
+    """Return a table as Markdown, numbers with three digits or more."""
 
     def cell(value: Any) -> str:
-        return ("-" if pd.isna(value) else f"{value:.3f}") if isinstance(value, float) else str(value)
+        if not isinstance(value, float):
+            return str(value)
+        if pd.isna(value):
+            return "-"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
     lines = ["| " + " | ".join(map(str, table.columns)) + " |", "|" + " --- |" * len(table.columns)]
     return "\n".join([*lines, *("| " + " | ".join(map(cell, row)) + " |" for row in table.itertuples(index=False))])
