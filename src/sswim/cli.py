@@ -212,7 +212,7 @@ def classify(
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Classify scikit-learn's digits, which are always there, or images, sounds and events from files in SSWIM_DATA."""
+    """Classify scikit-learn's digits, which are always there, or images, sounds and events from files."""
     with _plain_errors():
         from sswim.demo import run_classification
 

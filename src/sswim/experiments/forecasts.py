@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,7 @@ import pandas as pd
 import torch
 
 from sswim._scaling import standard_scales
+from sswim.datasets.images import data_folder
 from sswim.datasets.series import find_series, load_series, series_set
 from sswim.metrics import Evaluation
 from sswim.protocol import scale_series, split_series
@@ -53,7 +55,15 @@ def chosen(data: Sequence[str], *choices: Sequence[str], every: bool = True) -> 
         return tuple(data)
     there = [[name for name in names if find_series(name) is not None] for names in choices]
     found = next((names for names in there if names), []) if every else [names[0] for names in there if names]
-    return tuple(found) or ("wind-farm",)
+    found = found or ["wind-farm"]
+    missing = [name for name in ORIGINAL if name not in found and find_series(name) is None]
+    if missing:
+        warnings.warn(
+            f"data: {', '.join(missing)} of the paper's sets are not in {data_folder()}: this runs on {', '.join(found)}. Name "
+            "sets with --data; `--data solar` and `--data electricity` are downloaded.",
+            stacklevel=3,
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True)
