@@ -4,10 +4,12 @@ import dataclasses
 import gzip
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -185,6 +187,13 @@ def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
     assert broken["rse"][0] == whole["rse"][0] and broken["epochs_run"][0] == 4
     (file,) = (tmp_path / "broken" / "runs").iterdir()
     assert json.loads(file.read_text())["resumed"] is True
+
+
+def test_tables_of_the_documentation_are_those_of_the_runs():
+    document = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "document.py"))
+    page = document["PAGE"].read_text()
+    assert len(document["TABLE"].findall(page)) == 5
+    assert document["documented"](page) == page, "run benchmarks/document.py"
 
 
 def test_published_numbers():
