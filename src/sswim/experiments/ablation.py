@@ -97,7 +97,7 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
 
 def draw(runs: pd.DataFrame) -> Figure:
     """Draw the error over the width, a panel per data set and normaliser."""
-    names, columns = list(dict.fromkeys(runs["data"])), list(runs.groupby(["grid", "normalizer"], sort=False).groups)
+    names, columns = list(dict.fromkeys(runs["data"])), list(dict.fromkeys(zip(runs["grid"], runs["normalizer"], strict=True)))
     figure = Figure(figsize=(3.2 * len(columns), 2.9 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), len(columns), squeeze=False, sharey="row")
     for row, name in zip(axes, names, strict=True):
