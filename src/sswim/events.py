@@ -283,9 +283,10 @@ class _Sorted:
         return out.copy_(sums.T).view(-1, self._steps, self._samples)
 
     def add_up(self, values: Tensor) -> Tensor:
-        """Sum up values (events, neurons): (neurons, steps, samples)."""
-        sums = torch.segment_reduce(values, "sum", lengths=self.counts, axis=0, unsafe=True)
-        return sums.T.reshape(-1, self._steps, self._samples)
+        """Sum up values (neurons, events): (neurons, steps, samples)."""
+        counts = self.counts.expand(len(values), -1)
+        sums = torch.segment_reduce(values, "sum", lengths=counts, axis=1, unsafe=True)
+        return sums.view(-1, self._steps, self._samples)
 
 
 def project_events(weights: Tensor, events: EventBatch, out: Tensor | None = None) -> Tensor:
@@ -338,11 +339,11 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
             taps = kernel((lags.to(delays.dtype) + node - delays[:, None]) / supports[:, None]) * smooth
             y.baddbmm_(toeplitz(taps, steps), ordered.project(columns, near.to(weights.dtype)))
     neurons, column = (rough >= 0).nonzero().T
-    cells, ahead = rough[neurons, column], ordered.ahead.to(weights.dtype)[:, None]  # (n,), (E, 1)
+    cells, ahead = rough[neurons, column], ordered.ahead.to(weights.dtype)  # (n,), (E,)
     width = max(1, CHUNK // len(ordered.ahead))
     for i, m in zip(neurons.split(width), cells.split(width), strict=True):
-        values = ahead + (m - delays[i])
-        values = kernel(values.div_(supports[i])).mul_(weights[i].T[ordered.channels])  # (E, n)
+        values = ahead + (m - delays[i])[:, None]
+        values = kernel(values.div_(supports[i, None])).mul_(weights[i].index_select(1, ordered.channels))  # (n, E)
         for neuron, cell, sums in zip(i.tolist(), m.tolist(), ordered.add_up(values), strict=True):
             y[neuron, cell:] += sums[: steps - cell]
     return y
