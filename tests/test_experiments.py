@@ -165,12 +165,12 @@ def test_a_changed_file_and_another_version_are_noticed(series, tmp_path, monkey
 
 def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
     """The third of four epochs is as far as the first attempt comes."""
-    from sswim import finetuning
+    from sswim._descent import Training
 
     options = {"horizons": 6, "kernels": "hat", "trainings": "gradient", "scalings": "series", "window": 20, "stride": 16}
     told = {"data": [str(series)], "seeds": 1, "options": {**options, "neurons": 10, "epochs": 4}, "verbose": 0}
     whole = run("forecasting", tmp_path / "whole", **told)
-    save, saved = finetuning._Training.save, []
+    save, saved = Training.save, []
 
     def dying(self, path, asked):
         save(self, path, asked)
@@ -178,7 +178,7 @@ def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(finetuning._Training, "save", dying)
+    monkeypatch.setattr(Training, "save", dying)
     with pytest.raises(KeyboardInterrupt):
         run("forecasting", tmp_path / "broken", **told)
     assert [p.suffix for p in (tmp_path / "broken" / "runs").iterdir()] == [".checkpoint"]
