@@ -39,6 +39,17 @@ class Series:
         """Whether the user gave a DataFrame, so that forecasts should be one too."""
         return self.columns is not None
 
+    def check_channels(self, count: int, columns: list[Any] | None, model: str) -> None:
+        """Check that there are as many channels, of the same names, as a model was fitted to."""
+        if self.channels != count:
+            raise ValueError(
+                f"X has {self.channels} features, but {model} is expecting {count} features as input: pass the same channels "
+                "as to fit."
+            )
+        if self.columns is not None and columns is not None and self.columns != columns:
+            came, was = next((a, b) for a, b in zip(self.columns, columns, strict=True) if a != b)
+            raise ValueError(f"X: columns must be the same, in the same order, as in fit, but {came!r} came where {was!r} was.")
+
 
 def as_series(data: Any, *, breaks: Any = None, missing: str = "error", name: str = "series") -> Series:
     """Check a series and cut it where it breaks.

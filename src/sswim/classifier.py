@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -13,22 +11,21 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from sswim import direct_classes
+from sswim import direct_classes, voltage_classes
 from sswim._checks import check_fraction, check_integer, check_positive, parse_memory, resolve
-from sswim._estimator import DTYPES, TRAININGS, Estimator
+from sswim._estimator import DTYPES, TRAININGS
+from sswim._inputs import SampleEstimator
 from sswim._random import Randomness
-from sswim.encoders import ENCODERS
-from sswim.events import EventStreams, ExactEvents, dense, is_events
+from sswim.events import dense
 from sswim.hidden import batch_size
 from sswim.initialization import initialize
 from sswim.kernels import Kernel
 from sswim.labelled import LabelledSamples, voltage_output
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
-from sswim.sampling import sample
 from sswim.steps import DEPTH, WEIGHTS, ReceptiveFields, TemporalGrid
 from sswim.training import SCRATCH, check_gradient, train_further, untrained_report
 from sswim.windows import Subset, batches
@@ -37,12 +34,10 @@ __all__ = ["Classifier"]
 
 PAPER_BATCH = 900
 READOUTS = ("direct", "voltage", "spikes")
-# Spike costs of an output layer that are tried.
-COSTS = (-0.1, -0.25, -0.5, -1.0, -1.5)
 Self = TypeVar("Self", bound="Classifier")
 
 
-class Classifier(ClassifierMixin, Estimator):
+class Classifier(ClassifierMixin, SampleEstimator):
     """Classify images, or signals and spikes in time, with a spiking network that is sampled.
 
     Parameters
@@ -111,8 +106,6 @@ class Classifier(ClassifierMixin, Estimator):
     >>> bool(model.score(X[1200:], y[1200:]) > 0.9)
     True
     """
-
-    encoder_: Any
 
     def __init__(
         self,
@@ -239,11 +232,11 @@ class Classifier(ClassifierMixin, Estimator):
         elif self.readout == "direct":
             self.report_ = direct_classes.fit(self, samples, train, held_out)
         else:
-            self.report_ = self._fit_voltages(train, held_out)
+            self.report_ = voltage_classes.fit(self, train, held_out)
         if self.train != "sample":
             self._train(train, held_out)
         if self.readout == "spikes" and self.normalize:
-            self._normalize(held_out)
+            voltage_classes.normalize(self, held_out)
         if self.readout != "direct" or self.train != "sample":
             self.temperature_ = self._fit_temperature(held_out)
 
@@ -263,70 +256,11 @@ class Classifier(ClassifierMixin, Estimator):
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
 
-    def _values(self, X: Any, *, fitting: bool = False) -> Any:
-        """Check inputs: intensities (samples, channels), signals (samples, steps, channels), or `EventStreams`."""
-        if isinstance(self.encoder, ExactEvents) or (isinstance(self.encoder, str) and self.encoder == "auto" and is_events(X)):
-            return self._events(X, fitting=fitting)
-        if not fitting and isinstance(self.encoder_, ExactEvents):
-            raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
-        array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
-        if fitting:
-            self.n_features_in_ = array.shape[1] if array.ndim == 2 else int(np.prod(array.shape[1:]))
-            self.shape_ = self._layout = array.shape[1:]
-            chosen = self.encoder
-            if isinstance(chosen, str) and chosen == "auto":
-                chosen = None if array.ndim == 3 else "image"
-            self.encoder_ = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
-            if self.encoder_ is None and array.ndim != 3:
-                raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
-        elif array.shape[1:] != self.shape_:
-            if array.ndim == 2 and len(self.shape_) == 1:
-                raise ValueError(
-                    f"X has {array.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
-                    "as input: pass samples of the same shape as to fit."
-                )
-            raise ValueError(f"X: samples must have the shape {self.shape_} as in fit, got {array.shape[1:]}.")
-        values = torch.from_numpy(np.array(array, order="C", copy=None if array.flags.writeable else True))
-        if self.encoder_ is None:
-            return values
-        low, high = float(values.min()), float(values.max())
-        if fitting:
-            self.range_ = (low, high)
-            if low == high:
-                raise ValueError(f"X: all intensities are the same, {low:g}: there is nothing to tell classes apart by.")
-        elif low < self.range_[0] or high > self.range_[1]:
-            warnings.warn(
-                f"X: intensities from {low:g} to {high:g} leave the range of the training samples, {self.range_[0]:g} to "
-                f"{self.range_[1]:g}, and are brought back to it. Scale them as these were.",
-                stacklevel=3,
-            )
-        return values.flatten(1)
-
-    def _events(self, X: Any, *, fitting: bool) -> EventStreams:
-        if fitting:
-            self.encoder_ = self.encoder if isinstance(self.encoder, ExactEvents) else ExactEvents()
-            if self.train != "sample" and self.encoder_.exact:
-                raise ValueError("train: gradients need events on whole steps: pass encoder=ExactEvents(exact=False, ...).")
-            streams = self.encoder_.encode(X)
-            self.shape_, self.n_features_in_ = (streams.window, streams.inputs), streams.inputs
-            self._layout = streams.layout
-            return streams
-        if not isinstance(self.encoder_, ExactEvents):
-            raise ValueError(f"X: samples must have the shape {self.shape_} as in fit, got events.")
-        return self.encoder_.encode(X, *self.shape_)
-
     def _samples(self, values: Any, labels: Tensor, seed: int) -> LabelledSamples:
         """Return samples as the network takes them."""
         scale = getattr(self, "range_", None)
         voltage, horizon = 1 + self.delta, self.network_.horizon
         return LabelledSamples(values, labels, len(self.classes_), horizon, voltage, self.encoder_, seed, scale)
-
-    @property
-    def _input_shape(self) -> tuple[int, int]:
-        """Steps and channels of what enters the network."""
-        if self.encoder_ is None or isinstance(self.encoder_, ExactEvents):
-            return self.shape_
-        return self.encoder_.steps, self.n_features_in_
 
     @property
     def _initial_batch(self) -> int:
@@ -400,23 +334,6 @@ class Classifier(ClassifierMixin, Estimator):
     def _batches(self, count: int) -> list[slice]:
         return batches(count, self._size)
 
-    def _fit_voltages(self, train: Subset, held_out: Subset) -> SamplingReport:
-        """Fit the network as in the paper, its output voltages to the surrogate."""
-        return sample(
-            self.network_,
-            train,
-            validation=held_out,
-            **self._hidden_options(),
-            delays=self.delays,
-            supports=self.supports,
-            regularization=self.regularization,
-            assembly=self.assembly,
-            initial_batch=self._initial_batch,
-            memory=self.memory,
-            random_state=self.random_state,
-            verbose=self.verbose,
-        )
-
     def _start(self, train: Subset) -> SamplingReport:
         """Begin from scratch."""
         few = torch.arange(min(len(train), self._initial_batch))
@@ -434,37 +351,6 @@ class Classifier(ClassifierMixin, Estimator):
             options["learning_rate"] = SCRATCH["learning_rate"]
         with voltage_output(self.network_):
             train_further(self, train, held_out, self.report_, options)
-
-    @torch.no_grad()
-    def _normalize(self, held_out: Subset) -> None:
-        """Scale and shift the output's voltages, and set its spike costs, such that spikes tell the classes apart best.
-
-        Voltages of plus or minus ``1 + delta`` make a neuron fire as often as it can, or never: numbers of spikes say little.
-        Judged on the validation part.
-        """
-        readout, few = self.network_.readout, Subset(held_out, torch.arange(min(len(held_out), 1000)))
-        v = self._voltages(few)
-        label = few.targets(slice(None))[:, 0].argmax(dim=1).to(v.device)
-        grid = itertools.product(COSTS, torch.logspace(-1, 0.5, 10).tolist(), torch.linspace(-0.5, 1.25, 8).tolist())
-        best, chosen = -1.0, (-1.0, 1.0, 0.0)
-        for cost, alpha, beta in grid:
-            readout.costs.fill_(cost)
-            counts = readout.fire(alpha * v + beta)[:, self._first :].sum(dim=1)  # (C, B)
-            right = float((counts.argmax(dim=0) == label).double().mean())
-            if right > best:
-                best, chosen = right, (cost, alpha, beta)
-        cost, alpha, beta = chosen
-        readout.costs.fill_(cost)
-        readout.weights *= alpha
-        readout.biases.mul_(alpha).add_(beta)
-        self.normalization_ = (alpha, beta, cost)
-
-    def _voltages(self, samples: LabelledSamples | Subset) -> Tensor:
-        """Return the output layer's voltages (classes, steps, samples), before any spikes."""
-        with voltage_output(self.network_):
-            look = self.network_.predictor(0)
-            found = [look(samples.inputs(part)) for part in self._batches(len(samples))]
-        return torch.cat(found).permute(2, 1, 0)
 
     def _decision(self, samples: LabelledSamples | Subset) -> Tensor:
         """Return the decision values (samples, classes)."""

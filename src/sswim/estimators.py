@@ -12,32 +12,22 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sswim import direct_forecasts, trajectory
-from sswim._checks import check_fraction, check_integer, parse_memory, parse_seconds
-from sswim._estimator import DTYPES, TRAININGS, Estimator
+from sswim._estimator import DTYPES, Estimator
+from sswim._forecaster import build_network, check_options
 from sswim._scaling import scales
 from sswim._series import Series, as_series, continue_index
 from sswim._tracking import Tracker
 from sswim.encoding import Encoder, find_columns, find_floors
 from sswim.kernels import Kernel
 from sswim.metrics import Evaluation, ForecastErrors
-from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
-from sswim.training import check_gradient
 from sswim.tuning import tune
 from sswim.windows import Windows
 
 __all__ = ["Forecaster"]
 
 ENGINES = {"trajectory": trajectory, "direct": direct_forecasts}
-CHOICES = {
-    "channels": ("joint", "shared"),
-    "readout": tuple(ENGINES),
-    "train": TRAININGS,
-    "scaling": ("auto", "channel", "standard", "adaptive", "window", "none"),
-}
 PAPER = {"channels": "joint", "readout": "trajectory", "skip": False, "floor": False}
-# How many weighted means over all channels are taken of every feature.
-FACTORS = 5
 Self = TypeVar("Self", bound="Forecaster")
 
 
@@ -259,7 +249,7 @@ class Forecaster(Estimator):
             Rows at which a new stretch begins, or every how many rows one does: windows do not cross these either.
         """
         with self._fitting():
-            self._check_params()
+            check_options(self)
             self._fit(as_series(X, breaks=breaks, missing=self.missing))
         return self
 
@@ -294,7 +284,7 @@ class Forecaster(Estimator):
         self.floor_ = find_floors(seen) if self.floor else np.full(series.channels, -np.inf)
         if series.columns is not None and all(isinstance(c, str) for c in series.columns):
             self.feature_names_in_ = np.asarray(series.columns, dtype=object)
-        self.network_ = self._build_network()
+        self.network_ = build_network(self)
         self.report_: SamplingReport = self._engine.fit(self, rows, kept)
 
     def _tune(self, series: Series, covariates: list[int]) -> dict[str, Any]:
@@ -413,58 +403,6 @@ class Forecaster(Estimator):
         check_is_fitted(self)
         return summarize(self.network_, self.report_, title=f"Forecaster, {self.window} -> {self.horizon} steps")
 
-    def _check_params(self) -> None:
-        """Check what `sample` and `SpikingNetwork` do not."""
-        check_integer("window", self.window, 1)
-        check_integer("horizon", self.horizon, 1)
-        check_integer("stride", self.stride, 1)
-        check_fraction("validation", self.validation)
-        parse_memory(self.memory)
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}.")
-        if self.readout == "direct" and self.stride != 1:
-            raise ValueError(f"stride must be 1 with readout='direct', which runs along all rows once, got {self.stride!r}.")
-        check_integer("corrections", self.corrections, 0)
-        check_integer("common", self.common, 0)
-        if check_integer("blocks", self.blocks, 1) > 1 and self.readout != "direct":
-            raise ValueError(f"blocks must be 1 unless readout='direct', got {self.blocks!r}.")
-        if self.tune is not None:
-            parse_seconds("tune", self.tune)
-            if self.train != "sample":
-                raise ValueError("tune chooses among sampled networks: leave train='sample', or tune away.")
-        check_gradient(self.gradient, self.train)
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
-
-    def _build_network(self) -> SpikingNetwork:
-        """Return a network of this estimator's shape, its parameters still to be set."""
-        encoder = self._encoder
-        channels, shared = len(encoder.channels), self.channels == "shared"
-        # Every channel has sums of its own over the features that correct it, and these must fit into memory twice.
-        most = int((parse_memory(self.memory) / (64 * channels)) ** 0.5)
-        rank = min(self._option("corrections"), most // 2)
-        common = min(self._option("common"), most - rank) if channels > 1 else 0
-        corrected = shared and self.readout == "direct" and rank + common > 0 and self.train != "gradient"
-        return SpikingNetwork(
-            inputs=encoder.inputs,
-            outputs=1 if shared else channels,
-            output=self.readout,
-            traces=self.traces,
-            skip=self._option("skip"),
-            groups=channels if corrected else 0,
-            rank=rank if corrected else 0,
-            factors=min(FACTORS, channels) if corrected and common else 0,
-            common=common if corrected else 0,
-            window=self.window,
-            horizon=self.horizon,
-            hidden=self._option("hidden"),
-            kernel=self.kernel,
-            deeper_kernel=self.deeper_kernel,
-            output_kernel=self.output_kernel,
-            dtype=DTYPES[self.dtype],
-        ).to(self.device)
-
     @property
     def _encoder(self) -> Encoder:
         """What brings rows to the fitted network."""
@@ -492,16 +430,7 @@ class Forecaster(Estimator):
     def _series(self, X: Any, breaks: Any = None) -> Series:
         """Check a series against what was fitted."""
         series = as_series(X, breaks=breaks, missing=self.missing)
-        if series.channels != self.n_features_in_:
-            raise ValueError(
-                f"X has {series.channels} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
-                "as input: pass the same channels as to fit."
-            )
-        if series.columns is not None and self.columns_ is not None and series.columns != self.columns_:
-            first = next((a, b) for a, b in zip(series.columns, self.columns_, strict=True) if a != b)
-            raise ValueError(
-                f"X: columns must be the same, in the same order, as in fit, but {first[0]!r} came where {first[1]!r} was."
-            )
+        series.check_channels(self.n_features_in_, self.columns_, type(self).__name__)
         return series
 
     def _backtest(self, X: Any, breaks: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:

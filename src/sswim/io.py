@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sswim import encoders, events, kernels, readout, steps, traces
+from sswim._forecaster import build_network
 from sswim._scaling import scales
 from sswim._tracking import StepRecord
 from sswim._version import __version__
@@ -240,4 +241,4 @@ def _restore_forecaster(model: Any, header: dict[str, Any], tensors: dict[str, T
         model.offset_, model.span_ = scales("channel", torch.zeros(0, model.n_features_in_), model.low_, model.high_)
     if "floor" not in tensors:
         model.floor_ = np.full(model.n_features_in_, -np.inf)
-    model.network_ = model._build_network()
+    model.network_ = build_network(model)

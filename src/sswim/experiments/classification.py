@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sswim import voltage_classes
 from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
 from sswim.experiments.experiment import Experiment, count_seeds
@@ -92,7 +93,7 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
         return {name: float(Classifier(hidden, **ours).fit(X, y).score(test, labels))}
     fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **classified(data).paper, **options).fit(X, y)
     scale, shift, _ = fitted.normalization_
-    v, readout = fitted._voltages(fitted._unlabelled(test)), fitted.network_.readout
+    v, readout = voltage_classes.voltages(fitted, fitted._unlabelled(test)), fitted.network_.readout
     found = {"spikes_normalized": readout.fire(v.clone()), "voltage": v.sub_(shift).div_(scale)}
     readout.costs.data.fill_(PAPER_COST)
     found["spikes"] = readout.fire(v.clone())
