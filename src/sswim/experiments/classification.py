@@ -42,6 +42,7 @@ def cells(
     seeds: int,
     *,
     widths: Sequence[int] = WIDTHS,
+    layers: Sequence[int] = (1, 2),
     models: Sequence[str] = MODELS,
     metrics: Sequence[str] = ("L2", "mag/phase"),
     samples: int | None = None,
@@ -49,21 +50,21 @@ def cells(
     """Return the settings of all runs, seed by seed: the paper's grid and ours, on MNIST and Fashion-MNIST unless told.
 
     The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all, one in eight of
-    them in the second layer. `samples` is how many of the training samples are used.
+    them in the second layer; ours have one or two. `samples` is how many of the training samples are used.
     """
     names = data or ("mnist", "fashion-mnist")
     for name in names:
         classified(name)
     samplings = [name for name in SAMPLINGS if name == "random" or name.removeprefix("dot, ") in metrics]
-    grid = [("paper", [n] * l, s) for n in widths for l in (1, 2) for s in samplings]
-    grid += [("ours", [n], s) for n in widths for s in ("dot, L2", "random")]
-    grid += [(model, [n - n // 8, n // 8], "dot, L2") for n in widths for model in ("ours", "plain")]
+    grid = [("paper", [n] * l, s) for n in widths for l in layers for s in samplings]
+    grid += [("ours", [n], s) for n in widths for s in ("dot, L2", "random") if 1 in layers]
+    grid += [(model, [n - n // 8, n // 8], "dot, L2") for n in widths for model in ("ours", "plain") if 2 in layers]
+    grid = [(m, h, s) for m, h, s in grid if m in models]
     return [
         {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": samples}
         for seed in range(seeds)
         for d in names
         for m, h, s in grid
-        if m in models
     ]
 
 

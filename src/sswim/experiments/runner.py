@@ -77,6 +77,8 @@ def run(
     told["seeds"] = check_integer("seeds", told["seeds"] if seeds is None else seeds, 1)
     told["data"] = tuple(data) or told["data"]
     cells = experiment.cells(**told)
+    if not cells:
+        raise ValueError(f"{name}: these options leave nothing to run: {', '.join(f'{k}={v!r}' for k, v in told.items())}.")
     if verbose:
         shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
