@@ -1,8 +1,9 @@
-"""Write the tables and pictures of docs/reproduction.md from the runs in benchmarks/results, and from nothing else.
+"""Write the tables and pictures of experiments in the docs from the runs in benchmarks/results, and from nothing else.
 
     python benchmarks/document.py
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. Pictures go to docs/experiments.
+A table stands between ``<!-- table: EXPERIMENT -->`` and ``<!-- end -->``; its runs are in the folder of that name, or in
+another with ``<!-- table: EXPERIMENT in FOLDER -->``. Pictures go to docs/experiments.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from sswim.experiments import EXPERIMENTS
 from sswim.experiments.runner import load_runs, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGE, RESULTS, PICTURES = ROOT / "docs" / "reproduction.md", ROOT / "benchmarks" / "results", ROOT / "docs" / "experiments"
-TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
+PAGES = (DOCS / "reproduction.md", DOCS / "accuracy.md")
+TABLE = re.compile(r"(<!-- table: (\w+)(?: in ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def documented(page: str) -> str:
@@ -23,19 +25,21 @@ def documented(page: str) -> str:
 
     def table(found: re.Match[str]) -> str:
         experiment = EXPERIMENTS[found[2]]
-        runs = experiment.sort(load_runs(found[2], RESULTS / found[2]))
-        return f"{found[1]}\n{markdown(experiment.table(runs))}\n\n{found[3]}"
+        runs = experiment.sort(load_runs(found[2], RESULTS / (found[3] or found[2])))
+        return f"{found[1]}\n{markdown(experiment.table(runs))}\n\n{found[4]}"
 
     return TABLE.sub(table, page)
 
 
 def main() -> None:
-    page = PAGE.read_text()
-    PAGE.write_text(documented(page))
-    PICTURES.mkdir(exist_ok=True)
-    for _, name, _ in TABLE.findall(page):
-        experiment = EXPERIMENTS[name]
-        experiment.draw(experiment.sort(load_runs(name, RESULTS / name))).savefig(PICTURES / f"{name}.png", dpi=110)
+    (DOCS / "experiments").mkdir(exist_ok=True)
+    for path in PAGES:
+        page = path.read_text()
+        path.write_text(documented(page))
+        for _, name, folder, _ in TABLE.findall(page):
+            experiment, folder = EXPERIMENTS[name], folder or name
+            picture = experiment.draw(experiment.sort(load_runs(name, RESULTS / folder)))
+            picture.savefig(DOCS / "experiments" / f"{folder}.png", dpi=110)
 
 
 if __name__ == "__main__":

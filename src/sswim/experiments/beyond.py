@@ -198,6 +198,9 @@ def ideas_draw(runs: pd.DataFrame) -> Figure:
     ax.axvline(0, color="0.6", lw=0.8)
     ax.set_yticks(range(len(change)), labels=list(change.index))
     ax.set(xlabel="change of the RSE, percent (right is worse)", xscale="symlog")
+    low, high = ax.get_xlim()
+    ticks = [tick for tick in (-30, -10, -3, -1, 0, 1, 3, 10, 30) if low <= tick <= high]
+    ax.set_xticks(ticks, labels=[f"{tick:+d}" if tick else "0" for tick in ticks])
     ax.invert_yaxis()
     ax.legend(frameon=False, fontsize=8)
     return figure
