@@ -154,3 +154,12 @@ def test_classify(tmp_path):
     assert "--traces must be numbers" in CliRunner().invoke(app, ["classify", "--traces", "long"]).output
     assert CliRunner().invoke(app, ["classify", "digits", "--hidden", "many"]).exit_code == 2
     assert CliRunner().invoke(app, ["classify", "cats"]).exit_code == 2
+
+
+def test_a_warning_is_told_once_and_as_it_is(frame, tmp_path):
+    frame.assign(flat=1.0).rename(columns={"flat": "[red]flat"}).to_csv(tmp_path / "flat.csv")
+    told = ["--set", "trainings=sample", "--set", "horizons=3,6", "--set", "window=12", "--set", "neurons=10", "--seeds", "1"]
+    result = run("experiment", "forecasting", "--data", tmp_path / "flat.csv", "--out", tmp_path / "out", *told)
+    assert result.output.count("1 of 3 channels are constant in the training windows") == 1
+    fitted = run("fit", tmp_path / "flat.csv", *FIT, "--out", tmp_path / "m.sswim")
+    assert "1 of 3 channels are constant in the training windows ('[red]flat')" in fitted.output

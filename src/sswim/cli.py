@@ -30,13 +30,20 @@ Missing = Annotated[str, typer.Option(help="What to do about missing values: err
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Say what is wrong with the user's input in one line, without a traceback."""
+    """Say what is wrong with the user's input in one line, without a traceback, and warn of the same thing once."""
+    told: set[str] = set()
+
+    def say(text: str, style: str) -> None:
+        if text not in told:
+            errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+        told.add(text)
+
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: errors.print(f"Warning: {message}", style="yellow", highlight=False)
+        warnings.showwarning = lambda message, *_: say(f"Warning: {message}", "yellow")
         try:
             yield
         except (ValueError, TypeError, OSError) as error:
-            errors.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+            say(f"Error: {error}", "red")
             raise typer.Exit(2) from None
 
 
