@@ -1,4 +1,4 @@
-"""Spiking neural networks trained without gradients, in one pass over the data."""
+"""Spiking neural networks trained without gradients and without epochs."""
 
 from sswim._version import __version__
 from sswim.classifier import Classifier

@@ -1,10 +1,11 @@
-"""Benchmarks: every figure is a ratio inside one run, and the answer is checked before a time is reported.
+"""Benchmarks: speedups are ratios inside one run, and the answer is checked before a time is reported.
 
 Cases, each also a command (`sswim bench NAME`):
 
 - ``fit``: the output step as it is implemented against the paper read literally, on the same hidden layer and data.
 - ``assembly``: Gram matrices from spikes against the machine's own rate of multiplying matrices.
 - ``simulation``: windows per second against other simulators, where these are installed.
+- ``training``: a training step by gradients against other libraries', where these are installed.
 - ``growth``: how time and memory grow with windows, horizon, outputs and neurons.
 - ``electricity``: a fit of the full shape of the Electricity data.
 """

@@ -257,7 +257,7 @@ def experiment(
     out: Annotated[Path | None, typer.Option(help="Folder of the runs, the table and the picture.")] = None,
     data: Annotated[list[str] | None, typer.Option(help="Data set, or a file with a series; may be repeated.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 3, fewer with --quick.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small version that takes a minute or two.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small version that takes a minute at most.")] = False,
     resume: Annotated[bool, typer.Option("--resume/--again", help="Keep the runs that are there, or do them again.")] = True,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="Option of the experiment, such as horizons=6,24; may be repeated.")
@@ -267,7 +267,7 @@ def experiment(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment of the paper. One that was stopped goes on where it was; what is there is not run again."""
+    """Run an experiment of the paper, or of ours. One that was stopped goes on where it was; what is there is not run again."""
     with _plain_errors():
         from sswim.experiments import render, run
         from sswim.experiments.catalogue import find
@@ -296,7 +296,7 @@ def bench(
     picture: Annotated[Path | None, typer.Option(help="Where the plot of `growth` goes, as png, svg or pdf.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine: ratios inside one run, answers checked before times are reported."""
+    """Measure this machine. Speedups are ratios inside one run, and answers are checked before times are reported."""
     with _plain_errors():
         from sswim.bench import CASES, run
 

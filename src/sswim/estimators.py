@@ -77,7 +77,7 @@ class Forecaster(Estimator):
     validation : float
         Part of the windows, the last ones, on which the regularisation is chosen.
     stride : int
-        Use every `stride`-th window for fitting. A direct readout uses all.
+        Use every `stride`-th window for fitting. 1 with a direct readout, which runs along all rows once.
     covariates : sequence
         Columns, by name or number, that are seen but not forecast, such as the hour of the day or the weather. A row's values
         must be known at that row: shift what is known ahead.
@@ -132,7 +132,7 @@ class Forecaster(Estimator):
     training_ : TrainingReport
         What gradient training did, if there was any; `training_.history` is a DataFrame.
     tuned_ : dict
-        Options that were chosen instead of those given; empty without `tune`.
+        All options that tuning may change, as they are used; empty without `tune`.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class Experiment:
         All settings that the table tells apart, by which runs are sorted before they are shown, and the order of their values,
         by size if None.
     quick : mapping
-        ``data``, ``seeds`` and options of a version that takes a minute or two.
+        ``data``, ``seeds`` and options of a version that takes a minute at most.
     choices : mapping
         What values options with names may have.
     """

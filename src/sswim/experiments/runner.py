@@ -63,7 +63,7 @@ def run(
     seeds : int, optional
         How many: 3 unless told.
     quick : bool
-        A small version that takes a minute or two: other defaults for `data`, `seeds` and `options`.
+        A small version that takes a minute at most: other defaults for `data`, `seeds` and `options`.
     resume : bool
         Whether runs that are there already are kept, or done again.
     options : mapping
