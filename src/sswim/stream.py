@@ -2,8 +2,8 @@ r"""Hidden layers that run along a series as hardware would, carrying their stat
 
 A windowed network starts anew for every window. A stream starts once: what it shows at a row is what a window ending there
 shows, up to what lies before that window's first row. It differs from the window by that past alone, and the past is
-forgotten: an input is seen for ``delay + support`` steps of each layer, for ``window`` steps at most if its kernel has no end, and
-a trace decays exponentially.
+forgotten: an input is seen for ``delay + support`` steps of each layer, for ``window`` steps if its kernel has no end, and a
+trace decays exponentially.
 """
 
 from __future__ import annotations
