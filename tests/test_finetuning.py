@@ -184,6 +184,10 @@ def test_killed_and_resumed_is_bit_equal(tmp_path):
         finetune(sampled(), x, y, checkpoint=path, **{**options, "learning_rate": 1e-3})
     with pytest.raises(ValueError, match="another network"):
         finetune(sampled((30,)), x, y, checkpoint=path, **options)
+    with pytest.raises(ValueError, match="is of a training with other data. Train with the same, remove it"):
+        finetune(sampled(), x + 1e-3, y, checkpoint=path, **options)
+    with pytest.raises(ValueError, match="is of a training with other data"):
+        finetune(sampled(), x[1:], y[1:], checkpoint=path, **options)
     path.write_bytes(b"something else")
     with pytest.raises(ValueError, match="is not a checkpoint of a training, or damaged"):
         finetune(sampled(), x, y, checkpoint=path, **options)

@@ -206,7 +206,8 @@ class Training:
         told = json.loads(json.dumps(asked))
         wrong = [k for k in told if header["asked"].get(k) != told[k]]
         if wrong or header["values"] != self._fingerprint():
-            changed = ", ".join(f"{k}={header['asked'].get(k)!r}" for k in wrong if k != "network") or "another network"
+            named = {"network": "another network", "data": "other data"}
+            changed = ", ".join(named.get(k, f"{k}={header['asked'].get(k)!r}") for k in wrong) or "another network"
             raise ValueError(
                 f"checkpoint: {path} is of a training with {changed}. Train with the same, remove it, or name another."
             )

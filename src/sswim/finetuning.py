@@ -151,8 +151,10 @@ def finetune(
     }  # fmt: skip
     asked["network"] = [[name, list(p.shape)] for name, p in trained.items()]
     path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and not path.parent.is_dir():
-        raise FileNotFoundError(f"checkpoint: the folder {path.parent} does not exist.")
+    if path is not None:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"checkpoint: the folder {path.parent} does not exist.")
+        asked["data"] = [part.fingerprint() for part in (train, held_out) if part is not None]
 
     with Tracker(verbose) as tracker, tracker.step("training"):
         if path is not None and path.exists():
