@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Self
 
 import torch
 from sklearn.base import BaseEstimator
@@ -15,7 +15,6 @@ __all__ = ["DTYPES", "TRAININGS", "Estimator"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TRAININGS = ("sample", "gradient", "sample+gradient")
-Self = TypeVar("Self", bound="Estimator")
 
 
 class Estimator(BaseEstimator):
@@ -41,7 +40,7 @@ class Estimator(BaseEstimator):
         save(self, path)
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that `save` wrote. Nothing in the file is executed."""
         from sswim.io import load
 

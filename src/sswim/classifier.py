@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -34,7 +34,6 @@ __all__ = ["Classifier"]
 
 PAPER_BATCH = 900
 READOUTS = ("direct", "voltage", "spikes")
-Self = TypeVar("Self", bound="Classifier")
 
 
 class Classifier(ClassifierMixin, SampleEstimator):
@@ -177,7 +176,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
         self.verbose = verbose
 
     @classmethod
-    def paper(cls: type[Self], hidden: Sequence[int] = (1000,), *, readout: str = "voltage", **options: Any) -> Self:
+    def paper(cls, hidden: Sequence[int] = (1000,), *, readout: str = "voltage", **options: Any) -> Self:
         """Return a classifier as in the paper: Poisson spikes over 100 steps, and an output layer of surrogate voltages."""
         defaults = {
             "encoder": "poisson",
@@ -190,7 +189,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
         }
         return cls(hidden, readout=readout, **{**defaults, **options})
 
-    def fit(self: Self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Fit the network to samples and their classes.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,6 @@ __all__ = ["Forecaster"]
 
 ENGINES = {"trajectory": trajectory, "direct": direct_forecasts}
 PAPER = {"channels": "joint", "readout": "trajectory", "skip": False, "floor": False}
-Self = TypeVar("Self", bound="Forecaster")
 
 
 class Forecaster(Estimator):
@@ -229,14 +228,14 @@ class Forecaster(Estimator):
         self.verbose = verbose
 
     @classmethod
-    def paper(cls: type[Self], window: int = 168, horizon: int = 24, *, hidden: Sequence[int] = (750,), **options: Any) -> Self:
+    def paper(cls, window: int = 168, horizon: int = 24, *, hidden: Sequence[int] = (750,), **options: Any) -> Self:
         """Return a forecaster as in the paper: all channels enter every neuron, and an output's voltage draws the horizon.
 
         `options` are those of the class.
         """
         return cls(window, horizon, **{"hidden": hidden, **PAPER, **options})
 
-    def fit(self: Self, X: Any, y: Any = None, *, breaks: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, breaks: Any = None) -> Self:
         """Fit the network to one or several series.
 
         Parameters
