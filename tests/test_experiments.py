@@ -71,6 +71,48 @@ def test_a_stopped_experiment_goes_on_with_the_same_table(toy, tmp_path):
         run("tay", tmp_path)
 
 
+def test_processes_share_a_folder(toy, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    runs = tmp_path / "runs"
+    run("toy", tmp_path, seeds=2, verbose=0)
+    other = max(runs.glob("*.json"))
+    other.unlink()
+    toy.calls.clear()
+    with other.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.warns(UserWarning, match="1 of 6 runs are still under way in other processes"):
+            assert len(run("toy", tmp_path, seeds=2, verbose=0)) == 5
+        assert not toy.calls
+    # The other process is dead, and its lock with it.
+    assert len(run("toy", tmp_path, seeds=2, verbose=0)) == 6 and len(toy.calls) == 1
+    assert not list(runs.glob("*.lock"))
+
+
+def test_two_processes_do_each_run_once(tmp_path):
+    code = f"""
+import time
+from pathlib import Path
+from matplotlib.figure import Figure
+from sswim.experiments import EXPERIMENTS, run
+from sswim.experiments.experiment import Experiment
+
+def measure(x, seed):
+    with open(r"{tmp_path}/log", "a") as log:
+        log.write(f"{{x}}\\n")
+    time.sleep(0.05)
+    return {{"score": x}}
+
+EXPERIMENTS["toy"] = Experiment(
+    lambda data, seeds: [{{"x": x, "seed": 0}} for x in range(20)], measure, lambda runs: runs, lambda runs: Figure()
+)
+run("toy", Path(r"{tmp_path}"), verbose=0)
+"""
+    processes = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", code]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert sorted(map(int, (tmp_path / "log").read_text().split())) == list(range(20))
+    assert len(list((tmp_path / "runs").iterdir())) == 20
+
+
 def test_markdown():
     assert markdown(pd.DataFrame({"a": ["x"], "b": [0.12345], "c": [None]})).splitlines()[2] == "| x | 0.123 | None |"
 

@@ -9,7 +9,8 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ from sswim._version import __version__
 from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 # What is told of every run besides its settings and scores.
 ABOUT = ("seconds", "peak_memory", "sswim", "torch", "machine", "threads")
@@ -57,7 +63,7 @@ def run(
         One of `EXPERIMENTS`.
     out : Path
         Folder of the runs, and of the table and the picture that are made of them. An experiment that was stopped goes on
-        there.
+        there. Several processes may share it: each takes runs that no other is at.
     data : sequence of str
         Data sets, the experiment's own unless told.
     seeds : int, optional
@@ -89,30 +95,63 @@ def run(
             path = _file(out, settings)
             if resume and path.exists():
                 continue
-            checkpoint = path.with_suffix(".checkpoint")
-            if not resume:
+            with _claim(path) as ours:
+                if not ours or (resume and path.exists()):  # done by another meanwhile
+                    continue
+                checkpoint = path.with_suffix(".checkpoint")
+                if not resume:
+                    checkpoint.unlink(missing_ok=True)
+                resumed = checkpoint.exists()
+                forget_peak_memory()
+                begin = time.perf_counter()
+                scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
+                answer = {
+                    "experiment": name,
+                    "settings": settings,
+                    "scores": scores,
+                    "seconds": time.perf_counter() - begin,
+                    "peak_memory": peak_memory(),
+                    "sswim": __version__,
+                    "torch": torch.__version__,
+                    "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+                    "threads": torch.get_num_threads(),
+                    "resumed": resumed,  # then the seconds are those of its last part
+                }
+                part = path.with_suffix(f".{os.getpid()}.part")
+                part.write_text(json.dumps(answer, indent=1) + "\n")
+                os.replace(part, path)
                 checkpoint.unlink(missing_ok=True)
-            resumed = checkpoint.exists()
-            forget_peak_memory()
-            begin = time.perf_counter()
-            scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
-            answer = {
-                "experiment": name,
-                "settings": settings,
-                "scores": scores,
-                "seconds": time.perf_counter() - begin,
-                "peak_memory": peak_memory(),
-                "sswim": __version__,
-                "torch": torch.__version__,
-                "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-                "threads": torch.get_num_threads(),
-                "resumed": resumed,  # then the seconds are those of its last part
-            }
-            part = path.with_suffix(f".{os.getpid()}.part")
-            part.write_text(json.dumps(answer, indent=1) + "\n")
-            os.replace(part, path)
-            checkpoint.unlink(missing_ok=True)
-    return load_runs(name, out, [_file(out, settings) for settings in cells])
+    files = [_file(out, settings) for settings in cells]
+    there = [path for path in files if path.exists()]
+    if len(there) < len(files):
+        warnings.warn(
+            f"{out}: {len(files) - len(there)} of {len(files)} runs are still under way in other processes. The table has the "
+            "others; --render-only makes it anew.",
+            stacklevel=2,
+        )
+    return load_runs(name, out, there)
+
+
+@contextmanager
+def _claim(path: Path) -> Iterator[bool]:
+    """Tell whether a run is ours to do, and keep other processes from it inside.
+
+    The system lets go of a lock when its process ends, however it ends. Where there are no such locks, every run is ours.
+    """
+    if fcntl is None:
+        yield True
+        return
+    lock = path.with_suffix(".lock")
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def load_runs(name: str, out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
