@@ -113,6 +113,19 @@ run("toy", Path(r"{tmp_path}"), verbose=0)
     assert len(list((tmp_path / "runs").iterdir())) == 20
 
 
+def test_a_run_that_fails_does_not_end_the_others(toy, tmp_path, monkeypatch):
+    def measure(x, seed):
+        if x == 1:
+            raise ArithmeticError("The loss became NaN.")
+        return toy.measure(x, seed)
+
+    monkeypatch.setitem(EXPERIMENTS, "toy", dataclasses.replace(toy, measure=measure))
+    with pytest.warns(UserWarning, match=r"2 of 6 runs failed, the first \(x=1, seed=0\) with: The loss became NaN."):
+        assert run("toy", tmp_path, seeds=2, verbose=0)["x"].tolist() == [0, 0, 2, 2]
+    with pytest.raises(ArithmeticError, match="The loss became NaN"):  # and nothing is there
+        run("toy", tmp_path / "b", seeds=1, options={"sizes": 1}, verbose=0)
+
+
 def test_markdown():
     assert markdown(pd.DataFrame({"a": ["x"], "b": [0.12345], "c": [None]})).splitlines()[2] == "| x | 0.123 | None |"
 

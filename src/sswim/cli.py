@@ -42,7 +42,7 @@ def _plain_errors() -> Iterator[None]:
         warnings.showwarning = lambda message, *_: say(f"Warning: {message}", "yellow")
         try:
             yield
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, ArithmeticError, OSError) as error:
             say(f"Error: {error}", "red")
             raise typer.Exit(2) from None
 

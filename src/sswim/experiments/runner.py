@@ -32,6 +32,8 @@ except ImportError:  # Windows
 
 # What is told of every run besides its settings and scores.
 ABOUT = ("seconds", "peak_memory", "sswim", "torch", "machine", "threads")
+# What ends one run and not the others: a diverging training, a series too short for a horizon, too little memory.
+FAILURES = (ValueError, ArithmeticError, RuntimeError, MemoryError)
 
 __all__ = ["load_runs", "render", "run"]
 
@@ -90,6 +92,7 @@ def run(
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
     interruptible = "checkpoint" in inspect.signature(experiment.measure).parameters
     (out / "runs").mkdir(parents=True, exist_ok=True)
+    failed: list[tuple[Path, Settings, Exception]] = []
     with Tracker(verbose) as tracker, tracker.step(name):
         for settings in tracker.count(cells):
             path = _file(out, settings)
@@ -104,7 +107,11 @@ def run(
                 resumed = checkpoint.exists()
                 forget_peak_memory()
                 begin = time.perf_counter()
-                scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
+                try:
+                    scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
+                except FAILURES as error:
+                    failed.append((path, settings, error))
+                    continue
                 answer = {
                     "experiment": name,
                     "settings": settings,
@@ -123,10 +130,20 @@ def run(
                 checkpoint.unlink(missing_ok=True)
     files = [_file(out, settings) for settings in cells]
     there = [path for path in files if path.exists()]
-    if len(there) < len(files):
+    if failed and not there:
+        raise failed[0][2]
+    if failed:
+        told_of = ", ".join(f"{k}={v!r}" for k, v in failed[0][1].items())
         warnings.warn(
-            f"{out}: {len(files) - len(there)} of {len(files)} runs are still under way in other processes. The table has the "
-            "others; --render-only makes it anew.",
+            f"{out}: {len(failed)} of {len(files)} runs failed, the first ({told_of}) with: {failed[0][2]} The table has the "
+            "others.",
+            stacklevel=2,
+        )
+    elsewhere = set(files) - set(there) - {path for path, _, _ in failed}
+    if elsewhere:
+        warnings.warn(
+            f"{out}: {len(elsewhere)} of {len(files)} runs are still under way in other processes. The table has the others; "
+            "--render-only makes it anew.",
             stacklevel=2,
         )
     return load_runs(name, out, there)
