@@ -41,9 +41,13 @@ def _digits() -> tuple[Any, ...]:
     return X[:1200], y[:1200], X[1200:], y[1200:]
 
 
-def _events(duration: float, scale: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return options for events that last so long: exact times for the paper's, and half as many whole steps for ours."""
-    exact = ExactEvents(steps=math.ceil(duration * scale), scale=scale)
+def _events(duration: float, scale: float, seen: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return options for events that last so long: exact times for the paper's, and half as many whole steps for ours.
+
+    The paper's output reads what hidden neurons do past the window, and they remember some 50 steps: a window must not be
+    longer than the part that tells classes apart.
+    """
+    exact = ExactEvents(steps=math.ceil(seen * scale), scale=scale)
     whole = ExactEvents(steps=math.ceil(duration * scale / 2), scale=scale / 2, exact=False)
     return {"encoder": exact}, {"encoder": whole, "traces": (math.inf, 8.0)}
 
@@ -51,12 +55,10 @@ def _events(duration: float, scale: float) -> tuple[dict[str, Any], dict[str, An
 def _sounds(duration: float, seen: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the same for sounds of so many seconds, with the paper's kernel for them.
 
-    Kernel, duration and trace of ours were chosen on FSDD's four training speakers, each held out in turn. The paper's output
-    reads what hidden neurons do past the window: that must not be long after most of them have ended.
+    Kernel, duration and trace of ours were chosen on FSDD's four training speakers, each held out in turn.
     """
-    exact = ExactEvents(steps=math.ceil(seen * 100), scale=100)
-    ours = {**_events(duration, 100)[1], "traces": (math.inf, 20.0), "kernel": "morlet-wide"}
-    return {"encoder": exact, "kernel": "morlet-wide"}, ours
+    paper, ours = _events(duration, 100, seen)
+    return {**paper, "kernel": "morlet-wide"}, {**ours, "traces": (math.inf, 20.0), "kernel": "morlet-wide"}
 
 
 CLASSIFIED: dict[str, Classified] = {
@@ -65,7 +67,7 @@ CLASSIFIED: dict[str, Classified] = {
     "fashion-mnist": Classified(lambda: load_images("fashion-mnist")),
     "fsdd": Classified(load_fsdd, *_sounds(1.0, 0.4)),
     "shd": Classified(load_shd, *_sounds(1.4, 1.4)),
-    "nmnist": Classified(load_nmnist, *_events(3.1e5, 1 / 3000)),  # microseconds
+    "nmnist": Classified(load_nmnist, *_events(3.1e5, 1 / 3000, 1.05e5)),  # microseconds; the first of three saccades
 }
 
 
