@@ -126,7 +126,7 @@ def draw(runs: pd.DataFrame) -> Figure:
     long, names = _long(runs), list(dict.fromkeys(runs["data"]))
     readouts = list(long["readout"].cat.remove_unused_categories().cat.categories)
     figure = Figure(figsize=(3.2 * len(readouts), 3 * len(names)), layout="constrained")
-    axes = figure.subplots(len(names), len(readouts), squeeze=False, sharey="row")
+    axes = figure.subplots(len(names), len(readouts), squeeze=False, sharex=True, sharey="row")
     for row, name in zip(axes, names, strict=True):
         for ax, readout in zip(row, readouts, strict=True):
             here = long[(long["data"] == name) & (long["readout"] == readout)]
