@@ -39,7 +39,7 @@ class SampleBatches:
     def fingerprint(self) -> str:
         """Return a hash of how many samples there are, and of the first and the last: other data has another."""
         count = len(self.samples) // self.group
-        x, y, _ = self._batch(torch.tensor([0, count - 1]))
+        x, y, _ = self._batch(torch.arange(count)[:: max(count - 1, 1)])
         told = repr((count, tuple(x.shape), tuple(y.shape))).encode()
         return hashlib.sha256(told + x.cpu().numpy().tobytes() + y.cpu().numpy().tobytes()).hexdigest()
 

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -90,63 +91,67 @@ def run(
     if verbose:
         shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
-    interruptible = "checkpoint" in inspect.signature(experiment.measure).parameters
     (out / "runs").mkdir(parents=True, exist_ok=True)
-    failed: list[tuple[Path, Settings, Exception]] = []
+    files = [_file(out, settings) for settings in cells]
+    failed: dict[Path, tuple[Settings, Exception]] = {}
     with Tracker(verbose) as tracker, tracker.step(name):
-        for settings in tracker.count(cells):
-            path = _file(out, settings)
+        for settings, path in tracker.count(list(zip(cells, files, strict=True))):
             if resume and path.exists():
                 continue
             with _claim(path) as ours:
                 if not ours or (resume and path.exists()):  # done by another meanwhile
                     continue
-                checkpoint = path.with_suffix(".checkpoint")
-                if not resume:
-                    checkpoint.unlink(missing_ok=True)
-                resumed = checkpoint.exists()
-                forget_peak_memory()
-                begin = time.perf_counter()
                 try:
-                    scores = experiment.measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
+                    _measure(name, settings, path, resume)
                 except FAILURES as error:
-                    failed.append((path, settings, error))
-                    continue
-                answer = {
-                    "experiment": name,
-                    "settings": settings,
-                    "scores": scores,
-                    "seconds": time.perf_counter() - begin,
-                    "peak_memory": peak_memory(),
-                    "sswim": __version__,
-                    "torch": torch.__version__,
-                    "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-                    "threads": torch.get_num_threads(),
-                    "resumed": resumed,  # then the seconds are those of its last part
-                }
-                part = path.with_suffix(f".{os.getpid()}.part")
-                part.write_text(json.dumps(answer, indent=1) + "\n")
-                os.replace(part, path)
-                checkpoint.unlink(missing_ok=True)
-    files = [_file(out, settings) for settings in cells]
-    there = [path for path in files if path.exists()]
-    if failed and not there:
-        raise failed[0][2]
+                    traceback.clear_frames(error.__traceback__)  # what the run held in memory
+                    failed[path] = (settings, error)
+    there = [path for path in files if path.exists() and path not in failed]
     if failed:
-        told_of = ", ".join(f"{k}={v!r}" for k, v in failed[0][1].items())
+        settings, first = next(iter(failed.values()))
+        if not there:
+            raise first
+        told_of = ", ".join(f"{k}={v!r}" for k, v in settings.items())
         warnings.warn(
-            f"{out}: {len(failed)} of {len(files)} runs failed, the first ({told_of}) with: {failed[0][2]} The table has the "
-            "others.",
+            f"{out}: {len(failed)} of {len(files)} runs failed, the first ({told_of}) with: {first} The table has the others.",
             stacklevel=2,
         )
-    elsewhere = set(files) - set(there) - {path for path, _, _ in failed}
+    elsewhere = len(files) - len(there) - len(failed)
     if elsewhere:
         warnings.warn(
-            f"{out}: {len(elsewhere)} of {len(files)} runs are still under way in other processes. The table has the others; "
+            f"{out}: {elsewhere} of {len(files)} runs are still under way in other processes. The table has the others; "
             "--render-only makes it anew.",
             stacklevel=2,
         )
     return load_runs(name, out, there)
+
+
+def _measure(name: str, settings: Settings, path: Path, resume: bool) -> None:
+    """Do a run, and write its file."""
+    measure, checkpoint = find(name).measure, path.with_suffix(".checkpoint")
+    interruptible = "checkpoint" in inspect.signature(measure).parameters
+    if not resume:
+        checkpoint.unlink(missing_ok=True)
+    resumed = checkpoint.exists()
+    forget_peak_memory()
+    begin = time.perf_counter()
+    scores = measure(**settings, **({"checkpoint": checkpoint} if interruptible else {}))
+    answer = {
+        "experiment": name,
+        "settings": settings,
+        "scores": scores,
+        "seconds": time.perf_counter() - begin,
+        "peak_memory": peak_memory(),
+        "sswim": __version__,
+        "torch": torch.__version__,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "threads": torch.get_num_threads(),
+        "resumed": resumed,  # then the seconds are those of its last part
+    }
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(answer, indent=1) + "\n")
+    os.replace(part, path)
+    checkpoint.unlink(missing_ok=True)
 
 
 @contextmanager
