@@ -85,7 +85,7 @@ def test_weighted_sums_are_those_of_repeated_rows(generator):
 
 def test_a_direct_readout_is_a_ridge_on_spike_counts(digits):
     X, y, _, _ = digits
-    model = classifier(hidden=(30, 20), regularization=FixedLambda(0.02)).fit(X[:300], y[:300])
+    model = classifier(hidden=(30, 20), loss="squared_error", regularization=FixedLambda(0.02)).fit(X[:300], y[:300])
     encoded = LabelledSamples(torch.from_numpy(X[:300]), torch.zeros(300).long(), 10, 1, 2.0, model.encoder_, 0, model.range_)
     # The encoder draws nothing, so that counts are the same in any order.
     spikes = model.network_.simulate(encoded.inputs(slice(None))).spikes

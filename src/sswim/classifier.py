@@ -24,6 +24,7 @@ from sswim.hidden import batch_size
 from sswim.initialization import initialize
 from sswim.kernels import Kernel
 from sswim.labelled import LabelledSamples, voltage_output
+from sswim.likelihood import fit_temperature
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
 from sswim.steps import DEPTH, WEIGHTS, ReceptiveFields, TemporalGrid
@@ -34,6 +35,7 @@ __all__ = ["Classifier"]
 
 PAPER_BATCH = 900
 READOUTS = ("direct", "voltage", "spikes")
+LOSSES = ("log_loss", "squared_error")
 
 
 class Classifier(ClassifierMixin, SampleEstimator):
@@ -58,6 +60,9 @@ class Classifier(ClassifierMixin, SampleEstimator):
         paper's surrogate of plus or minus ``1 + delta``, and the class is that of the largest integral, or of the most spikes.
     traces : sequence of float
         With a direct readout, time constants in steps of the traces that are read; infinity counts spikes.
+    loss : {"log_loss", "squared_error"}
+        With a direct readout, whether its weights make the training samples' classes likely, or are those of a regression. The
+        former starts from the latter, and keeps the traces of all samples, or of as many as `memory` has room for.
     horizon, delta, delays, supports, assembly
         Of the output layer of the paper's two readouts: steps that its voltages are fitted on, the paper's Delta, and steps of
         `sswim.sample`.
@@ -114,6 +119,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
         fields: Any = "auto",
         readout: str = "direct",
         traces: Sequence[float] = (float("inf"),),
+        loss: str = "log_loss",
         horizon: int = 15,
         delta: float = 1.0,
         delays: Any = "zero",
@@ -147,6 +153,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
         self.fields = fields
         self.readout = readout
         self.traces = traces
+        self.loss = loss
         self.horizon = horizon
         self.delta = delta
         self.delays = delays
@@ -242,6 +249,8 @@ class Classifier(ClassifierMixin, SampleEstimator):
     def _check_params(self) -> None:
         if self.readout not in READOUTS:
             raise ValueError(f"readout must be one of {', '.join(map(repr, READOUTS))}, got {self.readout!r}.")
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))}, got {self.loss!r}.")
         if self.integrate not in ("horizon", "all"):
             raise ValueError(f"integrate must be 'horizon' or 'all', got {self.integrate!r}.")
         if self.train not in TRAININGS:
@@ -367,11 +376,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
     def _fit_temperature(self, held_out: Subset) -> float:
         """Return the temperature of least cross entropy on the validation part."""
         few = Subset(held_out, torch.arange(min(len(held_out), 5000)))
-        values = self._decision(few)
-        label = few.targets(slice(None))[:, 0].argmax(dim=1)
-        grid = torch.logspace(-3, 3, 61, dtype=torch.float64) * values.std().clamp_min(1e-12)
-        losses = torch.stack([torch.nn.functional.cross_entropy(values / t, label) for t in grid])
-        return float(grid[losses.argmin()])
+        return fit_temperature(self._decision(few), few.targets(slice(None))[:, 0].argmax(dim=1))
 
     def _unlabelled(self, X: Any) -> LabelledSamples:
         """Return samples to be classified as the network takes them."""

@@ -209,6 +209,7 @@ def classify(
     readout: Annotated[str | None, typer.Option(help="direct, voltage or spikes.")] = None,
     normalize: Annotated[bool | None, typer.Option(help="Whether a spike readout is normalised.")] = None,
     traces: Annotated[str | None, typer.Option(help="Time constants of a direct readout, such as inf,8.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Of a direct readout: log_loss or squared_error.")] = None,
     depth: Annotated[str | None, typer.Option(help="How deeper layers are sampled: residual or plain.")] = None,
     fields: Annotated[bool, typer.Option(help="Whether neurons see patches of an image.")] = True,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's classifier.")] = False,
@@ -235,7 +236,7 @@ def classify(
                 raise ValueError(f"--traces must be numbers separated by commas, got {traces!r}.") from None
         if not fields:
             options["fields"] = None
-        chosen = {"encoder": encoder, "readout": readout, "normalize": normalize, "depth": depth}
+        chosen = {"encoder": encoder, "readout": readout, "normalize": normalize, "depth": depth, "loss": loss}
         options |= {name: value for name, value in chosen.items() if value is not None}
         result = run_classification(data, out, model_file, hidden=widths, samples=samples, paper=paper, **options)
         summary = result.pop("summary")

@@ -18,8 +18,13 @@ from sswim.experiments.experiment import Experiment, count_seeds
 __all__ = ["classification"]
 
 WIDTHS = (256, 512, 1000)
-# The paper's, ours, and ours with deeper layers sampled as in the paper.
-MODELS = ("paper", "ours", "plain")
+# The paper's; ours; ours with the weights of a regression; and that with deeper layers sampled as in the paper.
+MODELS = ("paper", "ours", "regression", "plain")
+OURS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "regression": {"loss": "squared_error"},
+    "plain": {"loss": "squared_error", "depth": "plain"},
+}
 # What is sampled by: metrics of the input and of deeper layers, and weights. Random weights do not depend on metrics.
 SAMPLINGS = {
     "dot, L2": (("l2", "l2"), "dot"),
@@ -30,8 +35,9 @@ READOUTS = {
     "voltage": "paper, voltage",
     "spikes": "paper, spikes",
     "spikes_normalized": "spikes, normalised",
-    "direct": "ours",
-    "plain_depth": "ours, plain depth",
+    "ours": "ours",
+    "regression": "ours, regression",
+    "plain": "ours, regression, plain depth",
 }
 # Of the output's spikes, where they are not normalised: the paper names none, and this is the hidden layers'.
 PAPER_COST = -1.5
@@ -57,8 +63,8 @@ def cells(
         classified(name)
     samplings = [name for name in SAMPLINGS if name == "random" or name.removeprefix("dot, ") in metrics]
     grid = [("paper", [n] * l, s) for n in widths for l in layers for s in samplings]
-    grid += [("ours", [n], s) for n in widths for s in ("dot, L2", "random") if 1 in layers]
-    grid += [(model, [n - n // 8, n // 8], "dot, L2") for n in widths for model in ("ours", "plain") if 2 in layers]
+    grid += [(m, [n], s) for m in ("ours", "regression") for n in widths for s in ("dot, L2", "random") if 1 in layers]
+    grid += [(m, [n - n // 8, n // 8], "dot, L2") for m in OURS for n in widths if 2 in layers]
     grid = [(m, h, s) for m, h, s in grid if m in models]
     return [
         {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": samples}
@@ -89,9 +95,8 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
         "verbose": 0,
     }
     if model != "paper":
-        name, depth = ("direct", "residual") if model == "ours" else ("plain_depth", "plain")
-        ours = {"depth": depth, **classified(data).ours, **options}
-        return {name: float(Classifier(hidden, **ours).fit(X, y).score(test, labels))}
+        ours = Classifier(hidden, **classified(data).ours, **OURS[model], **options)
+        return {model: float(ours.fit(X, y).score(test, labels))}
     fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **classified(data).paper, **options).fit(X, y)
     scale, shift, _ = fitted.normalization_
     v, readout = voltage_classes.voltages(fitted, fitted._unlabelled(test)), fitted.network_.readout
