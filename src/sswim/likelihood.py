@@ -59,7 +59,7 @@ class KeptFeatures:
         """How much the samples count, (samples,), 1 in all."""
         parts = [torch.ones(len(labels)).to(labels.device) if w is None else w for _, labels, w in self._batches]
         weights = torch.cat(parts).double()
-        return weights / weights.sum()
+        return weights / weights.sum().clamp_min(1e-300)
 
     def loss(self, found: Softmax) -> float:
         """Return the mean log loss."""
@@ -85,7 +85,7 @@ class KeptFeatures:
             total += len(labels) if weights is None else float(weights.sum())
             slope.addmm_(error, features.T)
             bias_slope += error.sum(dim=1)
-        slope, bias_slope = slope.double() / total, bias_slope.double() / total
+        slope, bias_slope = slope.double() / max(total, 1e-300), bias_slope.double() / max(total, 1e-300)
         return slope.addr_(bias_slope, found.mean, alpha=-1), bias_slope
 
 
