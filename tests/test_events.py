@@ -93,6 +93,19 @@ def test_whole_events_are_projected_as_their_dense_counts(window, generator):
     torch.testing.assert_close(net(batch), net(batch.dense()))
 
 
+def test_whole_events_on_so_many_steps_and_channels_that_32_bits_do_not_number_them(generator):
+    window, inputs = 2**20, 2**10
+    pairs = [(np.array([3, 3, window - 1]), np.array([5, 1023, 7])), (np.array([window - 2.0]), np.array([0]))]
+    events = as_events(pairs, inputs=inputs, window=window)
+    events.exact = False
+    w = torch.randn(2, inputs, generator=generator)
+    found, expected = project_events(w, events.batch(torch.tensor([0, 1, 0]))), torch.zeros(2, window, 3)
+    expected[:, 3, [0, 2]] = w[:, 5, None] + w[:, 1023, None]
+    expected[:, -1, [0, 2]] = w[:, 7, None]
+    expected[:, -2, 1] = w[:, 0]
+    torch.testing.assert_close(found, expected)
+
+
 def test_batches_keep_samples_apart_and_drop_what_is_too_late():
     pairs = streams()
     events = as_events(pairs, inputs=3, window=10)

@@ -264,15 +264,11 @@ def _pair(number: int, sample: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Sorted:
     """Events in the order of the steps that they are first seen at, and of samples: their sums are sums of neighbours."""
 
-    def __init__(self, events: EventBatch, steps: int, device: torch.device) -> None:
-        step = events.times.ceil().long()
-        seen = step < steps
-        place, order = (step * events.count + events.samples)[seen].int().sort()
-        self.channels = events.channels[seen][order].int().to(device)
-        self.ahead = (step - events.times)[seen][order].to(device)  # how long before that step, float64
-        self.counts = torch.bincount(place, minlength=steps * events.count).to(device)
-        self._first = (self.counts.cumsum(dim=0) - self.counts).int()
-        self._steps, self._samples = steps, events.count
+    def __init__(self, place: Tensor, channels: Tensor, steps: int, samples: int) -> None:
+        self.channels = channels
+        self.counts = torch.bincount(place, minlength=steps * samples)
+        self._first = (self.counts.cumsum(dim=0) - self.counts).to(channels.dtype)
+        self._steps, self._samples = steps, samples
 
     def project(self, columns: Tensor, values: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Sum up rows of `columns` (inputs, neurons), times values (events,) if there are any: (neurons, steps, samples)."""
@@ -294,7 +290,13 @@ def project_events(weights: Tensor, events: EventBatch, out: Tensor | None = Non
 
     The same as the product of `weights` (neurons, inputs) with `events.dense()`, in a time that goes with the events alone.
     """
-    return _Sorted(events, events.window, weights.device).project(weights.T.contiguous(), out=out)
+    # Numbers that hold place and channel are sorted as they are: several times as fast as finding an order and following it.
+    low = (events.inputs - 1).bit_length()
+    dtype = torch.int32 if (events.window * events.count - 1).bit_length() + low < 32 else torch.int64
+    place = events.times.to(dtype) * events.count + events.samples.to(dtype)
+    key = torch.from_numpy(np.sort(((place << low) + events.channels.to(dtype)).numpy())).to(weights.device)
+    ordered = _Sorted(key >> low, key & ((1 << low) - 1), events.window, events.count)
+    return ordered.project(weights.T.contiguous(), out=out)
 
 
 @torch.no_grad()
@@ -322,9 +324,14 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
     to it, and filtered by the kernel's values at that node. Where it is not, they are evaluated one by one.
     """
     y = weights.new_zeros(len(weights), steps, events.count)
-    ordered = _Sorted(events, steps, weights.device)
-    if not len(ordered.ahead):
+    step = events.times.ceil().long()
+    seen = step < steps
+    if not bool(seen.any()):
         return y
+    place, order = (step * events.count + events.samples)[seen].int().sort()
+    channels = events.channels[seen][order].int().to(weights.device)
+    ordered = _Sorted(place.to(weights.device), channels, steps, events.count)
+    ahead = (step - events.times)[seen][order].to(weights.device)  # how long before that step, float64
     lags = torch.arange(steps, device=delays.device)
     rough, nodes = lags.expand(len(weights), -1), None  # all one by one
     if hasattr(kernel, "breaks"):
@@ -335,12 +342,12 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
         smooth = torch.ones(len(weights), steps + 1, dtype=torch.bool, device=weights.device)
         smooth = smooth.scatter_(1, rough % (steps + 1), False)[:, :steps]  # -1 falls on the column too many
         columns = weights.T.contiguous()
-        for node, near in zip(nodes.tolist(), _lagrange(nodes, ordered.ahead), strict=True):
+        for node, near in zip(nodes.tolist(), _lagrange(nodes, ahead), strict=True):
             taps = kernel((lags.to(delays.dtype) + node - delays[:, None]) / supports[:, None]) * smooth
             y.baddbmm_(toeplitz(taps, steps), ordered.project(columns, near.to(weights.dtype)))
     neurons, column = (rough >= 0).nonzero().T
-    cells, ahead = rough[neurons, column], ordered.ahead.to(weights.dtype)  # (n,), (E,)
-    width = max(1, CHUNK // len(ordered.ahead))
+    cells, ahead = rough[neurons, column], ahead.to(weights.dtype)  # (n,), (E,)
+    width = max(1, CHUNK // len(ahead))
     for i, m in zip(neurons.split(width), cells.split(width), strict=True):
         values = ahead + (m - delays[i])[:, None]
         values = kernel(values.div_(supports[i, None])).mul_(weights[i].index_select(1, ordered.channels))  # (n, E)
