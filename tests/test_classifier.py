@@ -145,7 +145,7 @@ def test_a_spike_readout_counts_spikes(digits):
 def test_the_papers_settings():
     model = Classifier.paper((256,))
     assert model.encoder == "poisson" and model.readout == "voltage" and model.horizon == 15 and model.delta == 1.0
-    assert not model.normalize and model.temporal.max_delay == 30 and model._initial_batch == 900
+    assert not model.normalize and model.temporal.max_delay == 30 and model.initial_batch == 900
 
 
 def test_signals_in_time_and_two_classes():

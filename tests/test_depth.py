@@ -6,8 +6,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from sswim import Classifier
-from sswim.steps import DotWeights, GradientPairs, PlainDepth, RandomWeights, ReceptiveFields, ResidualDepth
-from sswim.steps.depth import left_out_residuals
+from sswim._random import Randomness
+from sswim.steps import DotWeights, GradientPairs, RandomWeights, ReceptiveFields, ResidualDepth
+from sswim.steps.depth import _principal_directions, cross_fitted_residuals, left_out_residuals
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +51,69 @@ def test_residuals_without_anything_to_explain_them_by():
     torch.testing.assert_close(left_out_residuals(torch.ones(3, 2), y), torch.tensor([[-3.0], [-1.5], [4.5]]).double())
 
 
-def test_fishers_direction(generator):
-    """In a plane where one axis is all noise, neurons look along the other one."""
-    label = torch.arange(400) % 2
-    noise = torch.randn(400, generator=generator) * 10
-    counts = torch.stack([noise, label + 0.1 * torch.randn(400, generator=generator)], dim=1)
-    pairs = torch.stack([torch.arange(0, 20, 2), torch.arange(1, 21, 2)], dim=1)
-    w = ResidualDepth(shrinkage=1e-6).directions(counts, label, pairs, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(torch.linalg.vector_norm(w, dim=1), torch.ones(10, dtype=torch.float64))
-    assert (w[:, 1].abs() > 0.99).all() and len(w[:, 1].sign().unique()) == 2, "both signs"
+def test_residuals_are_those_of_the_other_half(generator):
+    x = torch.randn(61, 5, generator=generator, dtype=torch.float64)
+    x[:, 3] = 2.0  # says nothing
+    y = x[:, :2] @ torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    y += torch.randn(61, 3, generator=generator, dtype=torch.float64)
+    left = cross_fitted_residuals(x, y)
 
-    # The literal twin of one neuron, three neighbours of its own class each.
-    step = ResidualDepth(neighbours=3, shrinkage=0.5)
-    w = step.directions(counts, label, pairs, torch.Generator().manual_seed(0))
-    x = counts.double()
-    around = []
-    for n in pairs[4].tolist():
-        same = (label == label[n]).nonzero()[:, 0]
-        around.append(x[same[(x[same] - x[n]).square().sum(dim=1).argsort()[:3]]].mean(dim=0))
-    within = torch.cat([x[label == c] - x[label == c].mean(dim=0) for c in (0, 1)])
-    S = within.T @ within / 400
-    literal = torch.linalg.solve(S + 0.5 * S.diagonal().mean() * torch.eye(2, dtype=torch.float64), around[0] - around[1])
-    torch.testing.assert_close(w[4].abs(), (literal / literal.norm()).abs())
+    unit = x[:, [0, 1, 2, 4]] / x[:, [0, 1, 2, 4]].std(dim=0)
+    even = torch.arange(61) % 2 == 0
+    for other in (even, ~even):
+        a, mean, level = unit[~other] - unit[~other].mean(dim=0), unit[~other].mean(dim=0), y[~other].mean(dim=0)
+        tried = []
+        for penalty in int((~other).sum()) * torch.logspace(-3, 1, 5, dtype=torch.float64):
+            w = torch.linalg.solve(a.T @ a + penalty * torch.eye(4, dtype=a.dtype), a.T @ (y[~other] - level))
+            tried.append(y[other] - level - (unit[other] - mean) @ w)
+        torch.testing.assert_close(left[other], min(tried, key=lambda r: float(r.square().sum())), rtol=1e-8, atol=1e-10)
+    nothing = cross_fitted_residuals(torch.ones(4, 2), y[:4])
+    torch.testing.assert_close(nothing, y[:4] - y[:4].mean(dim=0))
 
 
-def test_a_class_with_fewer_members_than_neighbours(generator):
-    counts, label = torch.randn(30, 4, generator=generator), torch.tensor([0] * 28 + [1] * 2)
-    w = ResidualDepth().directions(counts, label, torch.tensor([[29, 0]]), generator)
-    assert torch.isfinite(w).all()
+@pytest.mark.parametrize("components", [2, 300], ids=["few components", "all"])
+def test_the_direction_in_which_what_is_left_changes_around_a_sample(components, generator):
+    """What is left is a bent line of the first count, and the second one is noise: neurons look along the first."""
+    x = torch.randn(400, 5, generator=generator) * torch.tensor([3.0, 3.0, 0.1, 0.1, 0.1])
+    left = torch.stack([x[:, 0].abs(), -0.2 * x[:, 0].abs()], dim=1).double()
+    step, centres = ResidualDepth(shrinkage=0.1, share=0.2, components=components), torch.tensor([3, 3, *range(20, 48)])
+    w = step.directions(x, left, centres, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(torch.linalg.vector_norm(w, dim=1), torch.ones(30, dtype=torch.float64))
+    steep = x[centres, 0].abs() > 2.5  # away from the bend
+    assert steep.sum() > 5 and (w[steep, 0].abs() > 0.9).all() and len(w[steep, 0].sign().unique()) == 2, "both signs"
+    torch.testing.assert_close(w[0].abs(), w[1].abs(), msg="the same surroundings, the same direction")
+
+    # The literal twin of one neuron, over all senders.
+    a, n = x.double(), int(centres[7])
+    U = (a - a[n]).square().sum(dim=1).argsort()[:80]
+    r, c = left[U] - left[U].mean(dim=0), a[U] - a[U].mean(dim=0)
+    u = torch.linalg.svd(r).Vh[0]
+    S = sum(torch.outer(row, row) for row in c) / 80
+    literal = torch.linalg.solve(
+        S + 0.1 * S.trace() / 5 * torch.eye(5), sum(row * (u @ t) for row, t in zip(c, r, strict=True))
+    )
+    tolerance = 1e-5 if components > 5 else 0.05  # two components hold nearly all that varies
+    torch.testing.assert_close(w[7].abs(), (literal / literal.norm()).abs(), rtol=0, atol=tolerance)
+
+
+def test_samples_are_drawn_by_what_is_left_of_them(generator):
+    left = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
+    times = 4000
+    first = torch.stack([ResidualDepth(power=2.0).draw(left, 1, generator) for _ in range(times)]).flatten()
+    share = torch.bincount(first, minlength=3) / times
+    torch.testing.assert_close(share, torch.tensor([0.0, 0.1, 0.9]), rtol=0, atol=0.03)
+    many = ResidualDepth().draw(left, 7, generator)  # more neurons than samples
+    assert torch.bincount(many, minlength=3).min() >= 2 and len(many) == 7
+    assert sorted(ResidualDepth().draw(torch.zeros(5, 2), 5, generator).tolist()) == [0, 1, 2, 3, 4], "nothing is left"
+
+
+def test_principal_directions(generator):
+    x = torch.randn(300, 60, generator=generator) * torch.logspace(0, -3, 60)
+    found = _principal_directions(x, 10, generator)
+    torch.testing.assert_close(found.T @ found, torch.eye(10), rtol=0, atol=1e-5)
+    exact = torch.linalg.svd(x - x.mean(dim=0), full_matrices=False).Vh[:10]
+    assert float(torch.linalg.svdvals(exact @ found).min()) > 0.999, "the same space"
+    assert torch.equal(_principal_directions(x, 60, generator), torch.eye(60))
 
 
 def test_depth_of_a_classifier(digits):
@@ -94,21 +130,40 @@ def test_depth_of_a_classifier(digits):
     assert torch.equal(random[0].network_.layers[1].weights, random[1].network_.layers[1].weights)
 
 
-def test_more_samples_for_depth(digits):
-    assert Classifier((100,))._initial_batch == 900 and Classifier((50, 50))._initial_batch == 3000
-    assert Classifier((50, 50), depth=ResidualDepth(samples=2000))._initial_batch == 2000
-    assert Classifier((50, 50), depth="plain")._initial_batch == Classifier.paper((50, 50))._initial_batch == 900
-    assert Classifier((50, 50), readout="voltage")._initial_batch == 900
+def test_what_a_deeper_layer_sees():
+    """It is sampled from more samples than the first one, by what the first one's traces leave of their classes."""
+    X, y = load_digits(return_X_y=True)
+    seen = {}
+
+    class Spy(ResidualDepth):
+        def directions(self, counts, left, centres, generator):
+            seen.update(counts=counts, left=left, centres=centres)
+            return super().directions(counts, left, centres, generator)
+
+    model = classifier(depth=Spy(samples=700), initial_batch=100, traces=(2.0, 5.0)).fit(X[:1200], y[:1200])
+    assert seen["counts"].shape == (700, 60) and seen["left"].shape == (700, 10) and seen["centres"].shape == (40,)
+    assert torch.equal(seen["counts"], seen["counts"].round()) and seen["counts"].sum() > 0
+    pairs = model.report_.layers[1].pairs
+    assert torch.equal(pairs[:, 0], pairs[:, 1]) and len(pairs.unique()) == 40
+    # The report tells the samples' numbers in the order that they were shuffled into.
+    seed = int(np.random.SeedSequence(Randomness(0)._seed).generate_state(1)[0])
+    shuffled = torch.randperm(1200, generator=torch.Generator().manual_seed(seed))
+    spikes = model.network_.simulate(model._unlabelled(X[shuffled[pairs[:, 0]]]).inputs(slice(None))).spikes[0]
+    assert torch.equal(spikes.sum(dim=1), seen["counts"][seen["centres"]])
+    assert "l2, residual" in str(model.summary())
+
+
+def test_depth_by_name(digits):
     with pytest.raises(ValueError, match="depth: unknown name 'residue'. Did you mean 'residual'"):
         classifier(depth="residue").fit(*digits[:2])
+    with pytest.raises(TypeError, match="depth.*`draw`, `directions`"):
+        classifier(depth=3).fit(*digits[:2])
 
 
 def test_a_power_sharpens_the_distribution_of_pairs():
     d_in, d_out, ok = torch.tensor([1.0, 1.0, 1.0]), torch.tensor([1.0, 2.0, 3.0]), torch.ones(3, dtype=torch.bool)
     p = GradientPairs(power=3.0, epsilon=1e-12).log_probabilities(d_in, d_out, ok).exp()
     torch.testing.assert_close(p, torch.tensor([1.0, 8.0, 27.0], dtype=torch.float64) / 36)
-    assert ResidualDepth(power=2.5).sharpen(GradientPairs(epsilon=0.1)) == GradientPairs(epsilon=0.1, power=2.5)
-    assert PlainDepth().sharpen(GradientPairs()) == GradientPairs()
 
 
 def test_fields_are_boxes(generator):

@@ -27,13 +27,12 @@ from sswim.labelled import LabelledSamples, voltage_output
 from sswim.likelihood import fit_temperature
 from sswim.network import SpikingNetwork
 from sswim.report import SamplingReport, Summary, summarize
-from sswim.steps import DEPTH, WEIGHTS, ReceptiveFields, TemporalGrid
+from sswim.steps import WEIGHTS, ReceptiveFields, TemporalGrid
 from sswim.training import SCRATCH, check_gradient, train_further, untrained_report
 from sswim.windows import Subset, batches
 
 __all__ = ["Classifier"]
 
-PAPER_BATCH = 900
 READOUTS = ("direct", "voltage", "spikes")
 LOSSES = ("log_loss", "squared_error")
 
@@ -83,8 +82,8 @@ class Classifier(ClassifierMixin, SampleEstimator):
         Whether parameters are sampled, trained by surrogate gradients from scratch, or both; the loss is the cross entropy.
     gradient : dict, optional
         Options of `sswim.finetune` for the latter two, such as ``{"epochs": 5}``.
-    initial_batch : int, optional
-        Number of samples that the hidden layers are sampled from: the paper's 900 unless told, and more for depth.
+    initial_batch : int
+        Number of samples that the hidden layers are sampled from; deeper ones see more of them with ``depth="residual"``.
     validation : float
         Part of the samples that the regularisation is chosen on.
     dtype, device, memory, random_state, verbose
@@ -140,7 +139,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
         class_weight: Any = None,
         train: str = "sample",
         gradient: dict[str, Any] | None = None,
-        initial_batch: int | None = None,
+        initial_batch: int = 900,
         validation: float = 1 / 6,
         dtype: str = "float32",
         device: str = "cpu",
@@ -258,7 +257,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
         check_gradient(self.gradient, self.train)
         if self.class_weight is not None and self.readout != "direct":
             raise ValueError("class_weight needs readout='direct'.")
-        check_integer("horizon", self.horizon, 1), check_integer("initial_batch", self._initial_batch, 2)
+        check_integer("horizon", self.horizon, 1), check_integer("initial_batch", self.initial_batch, 2)
         check_positive("delta", self.delta), check_fraction("validation", self.validation)
         parse_memory(self.memory)
         if self.dtype not in DTYPES:
@@ -269,14 +268,6 @@ class Classifier(ClassifierMixin, SampleEstimator):
         scale = getattr(self, "range_", None)
         voltage, horizon = 1 + self.delta, self.network_.horizon
         return LabelledSamples(values, labels, len(self.classes_), horizon, voltage, self.encoder_, seed, scale)
-
-    @property
-    def _initial_batch(self) -> int:
-        if self.initial_batch is not None:
-            return self.initial_batch
-        depth = resolve("depth", self.depth, DEPTH, "sharpen")
-        deep = self.readout == "direct" and len(self.hidden) > 1
-        return max(PAPER_BATCH, getattr(depth, "samples", 0) if deep else 0)
 
     def _weights(self) -> Any:
         """Return the step that makes the weights, within receptive fields if there are any."""
@@ -344,7 +335,7 @@ class Classifier(ClassifierMixin, SampleEstimator):
 
     def _start(self, train: Subset) -> SamplingReport:
         """Begin from scratch."""
-        few = torch.arange(min(len(train), self._initial_batch))
+        few = torch.arange(min(len(train), self.initial_batch))
         initialize(self.network_, dense(train.inputs(few)), random_state=self.random_state)
         return untrained_report(self.network_, 0.0, len(train), 0)
 

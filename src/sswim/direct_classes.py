@@ -46,7 +46,7 @@ def fit(model: Classifier, samples: LabelledSamples, train: Subset, held_out: Su
         names = model.classes_[samples.labels.numpy()]
         weight = torch.from_numpy(compute_class_weight(model.class_weight, classes=model.classes_, y=names))
     with Tracker(model.verbose) as tracker, torch.no_grad():
-        _, _, layers = sample_from(network, train, model._initial_batch, steps, budget, random, tracker)
+        _, _, layers = sample_from(network, train, model.initial_batch, steps, budget, random, tracker)
         sums = [NormalEquations(count, len(model.classes_), device=readout.weights.device) for _ in range(2)]
         # Samples come in random order, so the first ones stand for all.
         room = budget / (2 * count * len(samples)) if model.loss == "log_loss" else 0.0

@@ -29,10 +29,10 @@ from sswim.steps import (
     PotentialStatistics,
     VanRossum,
 )
-from sswim.steps.depth import left_out_residuals
+from sswim.steps.depth import cross_fitted_residuals, left_out_residuals
 from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
-from sswim.windows import Samples, batches, require_finite
+from sswim.windows import Samples, Subset, batches, require_finite
 
 __all__ = ["HiddenSteps", "batch_size", "resolve_metrics", "sample_from", "sample_hidden"]
 
@@ -99,7 +99,7 @@ class HiddenSteps:
             resolve("pairs", pairs, PAIRS, "admissible", "log_probabilities", "entropy", "choose", "draw"),
             resolve("weights", weights, WEIGHTS, "directions"),
             resolve("normalizer", normalizer, NORMALIZERS, "scale"),
-            resolve("depth", depth, DEPTH, "sharpen"),
+            depth if isinstance(depth, PlainDepth) else resolve("depth", depth, DEPTH, "draw", "directions"),
             blocks,
         )
 
@@ -118,7 +118,7 @@ def sample_from(
     random: Randomness,
     tracker: Tracker,
 ) -> tuple[Tensor, Tensor, list[LayerReport]]:
-    """Draw an initial batch of samples, and set the hidden layers' parameters from it.
+    """Draw an initial batch of samples, and set the hidden layers' parameters from it, deeper ones' by more samples if told.
 
     Returns
     -------
@@ -130,13 +130,15 @@ def sample_from(
     """
     like = network.readout.weights
     with tracker.step("initial batch"):  # X_I, Y_I
-        chosen = torch.randperm(len(train), generator=random("batch"))[:initial_batch]
+        order = torch.randperm(len(train), generator=random("batch"))
+        chosen = order[:initial_batch]
         signals = dense(train.inputs(chosen)).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
         targets = train.targets(chosen).to(like)  # (M, H, C)
         require_finite(signals, targets)
-    spikes, reports = sample_hidden(network, signals, targets, steps, budget, random, tracker)
+    more = Subset(train, order[: getattr(steps.depth, "samples", len(chosen))]) if steps.sees_residuals else None
+    spikes, reports = sample_hidden(network, signals, targets, steps, budget, random, tracker, more)
     for report in reports:
-        report.pairs = chosen[report.pairs]
+        report.pairs = order[report.pairs]
     return spikes, targets, reports
 
 
@@ -148,6 +150,7 @@ def sample_hidden(
     budget: int,
     random: Randomness,
     tracker: Tracker,
+    more: Samples | None = None,
 ) -> tuple[Tensor, list[LayerReport]]:
     """Set the hidden layers' parameters from an initial batch.
 
@@ -160,18 +163,20 @@ def sample_hidden(
         Memory in bytes.
     random, tracker
         Source of generators, and progress.
+    more : Samples, optional
+        What deeper layers are sampled from by `steps.depth`; as the first one is unless given.
 
     Returns
     -------
     spikes : Tensor of shape (neurons, steps, samples), uint8
         Of the last layer.
     reports : list of LayerReport
-        Their pairs are numbers within the batch.
+        Their pairs are numbers within the batch, or of `more`.
     """
     size, count, work = batch_size(network, budget), signals.shape[2], Workspace()
     device, dtype = network.readout.weights.device, network.readout.weights.dtype
     L, S = len(network.layers), network.steps
-    unexplained = _Unexplained(network, signals, targets) if steps.blocks > 1 or steps.sees_residuals else None
+    unexplained = _Unexplained(network, signals, targets) if steps.blocks > 1 else None
     reports = []
     for l, layer in enumerate(network.layers, start=1):
         temporal = steps.temporal.observe(signals) if hasattr(steps.temporal, "observe") else steps.temporal
@@ -190,22 +195,27 @@ def sample_hidden(
             metrics = {name: VanRossum(m, layer.kernel, h) for name, m in steps.deeper_metrics.items()}
         spikes = torch.empty(layer.neurons, S, count, dtype=torch.uint8, device=device)
         drawing, directing, blocks = random("pairs", l), random("weights", l), []
-        depth = steps.depth if l > 1 and steps.sees_residuals else None
-        outputs = steps.output_metrics if depth is None else {"residual": EMBEDDINGS["l2"]}
-        pairs = steps.pairs if depth is None else depth.sharpen(steps.pairs)
         for block in batches(layer.neurons, -(-layer.neurons // steps.blocks)):
             neurons = block.stop - block.start
+            wider = more if l > 1 else None
             with tracker.step(f"layer {l}: pairs"):
-                left = targets if unexplained is None else unexplained.targets()
-                report = _draw_pairs(signals, left, metrics, outputs, pairs, neurons, drawing, first=l == 1)
+                if wider is not None:
+                    counts, left = _left_unexplained(network, wider, l - 1, size, tracker)
+                    centres = check_result("depth", steps.depth.draw(left, neurons, drawing), neurons)
+                    pairs = centres[:, None].expand(-1, 2).cpu()
+                    report = LayerReport("l2", "residual", {}, pairs, torch.empty(0), every_channel=False)
+                else:
+                    left = targets if unexplained is None else unexplained.targets()
+                    args = (metrics, steps.output_metrics, steps.pairs, neurons, drawing)
+                    report = _draw_pairs(signals, left, *args, first=l == 1)
 
             with tracker.step(f"layer {l}: weights"):
                 # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
                 chunk = max(16, int(budget / 4 / (96 * layer.senders * S)) // 16 * 16)
-                if depth is not None:
-                    counts, label = signals.sum(dim=1, dtype=torch.float64).T, targets.mean(dim=1).argmax(dim=1)
-                    layer.weights[block] = depth.directions(counts, label, report.pairs, directing).to(dtype)
-                for part in tracker.count(batches(neurons, chunk, even=False) if depth is None else []):
+                if wider is not None:
+                    made = steps.depth.directions(counts, left, centres, directing)
+                    layer.weights[block] = check_result("depth", made, neurons, layer.senders).to(dtype)
+                for part in tracker.count(batches(neurons, chunk, even=False) if wider is None else []):
                     here = slice(block.start + part.start, block.start + part.stop)
                     pair = signals[:, :, report.pairs[part]].to(dtype)  # (D, I, n, 2)
                     psi_1, psi_2 = (filters[here] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
@@ -267,6 +277,24 @@ class _Unexplained:
             return self._all
         left = left_out_residuals(torch.cat(self._features).T, self._all.flatten(1))
         return left.view_as(self._all).to(self._all)
+
+
+def _left_unexplained(
+    network: SpikingNetwork, samples: Samples, depth: int, size: int, tracker: Tracker
+) -> tuple[Tensor, Tensor]:
+    """Return samples' spike counts in layer `depth` (samples, neurons), and what all layers up to it leave of their targets.
+
+    What is left of them has the shape (samples, horizon * outputs).
+    """
+    constants, width = network.readout.constants.tolist(), network.layers[depth - 1].neurons
+    seen = [*constants, *([] if math.inf in constants else [math.inf])]  # the trace that never fades is the count
+    look, counts, traces, targets = network.features(depth, seen), [], [], []
+    for part in tracker.count(batches(len(samples), size)):
+        found = look(samples.inputs(part)).unflatten(0, (-1, len(seen)))  # (N, K, B)
+        counts.append(found[-width:, seen.index(math.inf)].T)
+        traces.append(found[:, : len(constants)].flatten(0, 1).T)
+        targets.append(samples.targets(part).flatten(1).to(found))
+    return torch.cat(counts), cross_fitted_residuals(torch.cat(traces), torch.cat(targets))
 
 
 def _draw_pairs(

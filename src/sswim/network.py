@@ -333,28 +333,30 @@ class SpikingNetwork(nn.Module):
         return run(signals)
 
     @torch.no_grad()
-    def features(self) -> Callable[[Any], Tensor]:
+    def features(self, depth: int | None = None, constants: Sequence[float] | None = None) -> Callable[[Any], Tensor]:
         """Return a function that maps batches (batch, window, inputs) to what a direct output reads, (traces, batch).
 
-        It keeps the parameters' values of now, and what many batches share is computed once.
+        It keeps the parameters' values of now, and what many batches share is computed once. `depth` is the number of layers
+        that are read, and `constants` are the traces' time constants: all, and the output's, unless told.
         """
-        filters, work = self.hidden_filters(), [Workspace() for _ in self.layers]
-        decay = self._decay(filters[0])
+        filters, work = self.hidden_filters(depth=depth), [Workspace() for _ in self.layers]
+        decay = self._decay(filters[0], constants)
 
         @torch.no_grad()
         def read(x: Tensor | EventBatch) -> Tensor:
             signals, traces = self._signals(x), []
-            for layer, matrices, place in zip(self.layers, filters, work, strict=True):
+            for layer, matrices, place in zip(self.layers, filters, work, strict=False):
                 signals = layer.fire(layer.potentials(signals, matrices, place))
                 traces.append(torch.matmul(decay, signals).flatten(0, 1))  # (N K, B)
             return torch.cat(traces)
 
         return read
 
-    def _decay(self, like: Tensor) -> Tensor:
+    def _decay(self, like: Tensor, constants: Sequence[float] | None = None) -> Tensor:
         """Return what of a spike at each step of the window is left in each trace at its end: (constants, window)."""
         age = torch.arange(self.window - 1, -1, -1, dtype=like.dtype, device=like.device)
-        return torch.exp(-age / self.readout.constants.to(like)[:, None])
+        told = self.readout.constants if constants is None else torch.tensor(constants)
+        return torch.exp(-age / told.to(like)[:, None])
 
     @torch.no_grad()
     def predictor(self, start: int | None = None) -> Callable[[Any], Tensor]:

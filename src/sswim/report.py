@@ -29,7 +29,8 @@ class LayerReport:
     entropies : dict
         Entropy of the pair distribution for each candidate (input metric, output metric), on the samples they were compared on.
     pairs : Tensor of shape (neurons, 2)
-        Numbers, within the training samples, of the two samples that made each neuron.
+        Numbers, within the training samples, of the two samples that made each neuron; twice the same for a neuron of a deeper
+        layer that was made of one sample's surroundings (`sswim.steps.ResidualDepth`).
     rates : Tensor of shape (neurons,)
         Spikes per step.
     every_channel : bool
@@ -117,9 +118,7 @@ class Summary:
                 f"{layer['rate']:.3f} / step",
                 str(layer["silent"]),
                 str(layer["saturated"]),
-                "chance"
-                if layer["entropy"] is None
-                else f"{layer['input_metric']}, {layer['output_metric']} (entropy {layer['entropy']:.2f})",
+                _drawn_by(layer),
             )
         out = self.data["output"]
         layers.add_row("output", out["kernel"], f"{out['neurons']:,}", "-", "-", "-", "-")
@@ -168,6 +167,12 @@ def _output(network: SpikingNetwork, report: SamplingReport) -> dict[str, Any]:
         return {"kernel": str(readout.kernel), **told, "delay": _three(readout.delays), "support": _three(readout.supports)}
     kernel = "direct" + (" with skip" if network.skip else "")
     return {"kernel": kernel, **told, "constants": [float(c) for c in readout.constants]}
+
+
+def _drawn_by(layer: dict[str, Any]) -> str:
+    """Tell what a layer's neurons were drawn by."""
+    metrics = f"{layer['input_metric']}, {layer['output_metric']}" if layer["output_metric"] else "chance"
+    return metrics if layer["entropy"] is None else f"{metrics} (entropy {layer['entropy']:.2f})"
 
 
 def summarize(network: SpikingNetwork, report: SamplingReport, title: str, unit: str = "window") -> Summary:

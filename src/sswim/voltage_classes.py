@@ -33,7 +33,7 @@ def fit(model: Classifier, train: Subset, held_out: Subset) -> SamplingReport:
         supports=model.supports,
         regularization=model.regularization,
         assembly=model.assembly,
-        initial_batch=model._initial_batch,
+        initial_batch=model.initial_batch,
         memory=model.memory,
         random_state=model.random_state,
         verbose=model.verbose,

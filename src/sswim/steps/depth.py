@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from sswim._checks import check_integer, check_positive
-from sswim._linalg import safe_eigh
-from sswim.steps.pairs import GradientPairs
+from sswim._checks import check_fraction, check_integer, check_positive
+from sswim._linalg import gram, safe_eigh
 
-__all__ = ["DEPTH", "PlainDepth", "ResidualDepth", "left_out_residuals"]
+__all__ = ["DEPTH", "PlainDepth", "ResidualDepth", "cross_fitted_residuals", "left_out_residuals"]
 
 
 def left_out_residuals(features: Tensor, targets: Tensor) -> Tensor:
@@ -52,81 +49,139 @@ def left_out_residuals(features: Tensor, targets: Tensor) -> Tensor:
     return left
 
 
+def cross_fitted_residuals(features: Tensor, targets: Tensor) -> Tensor:
+    r"""Return what of each sample a ridge regression on the *other half* of the samples leaves unexplained.
+
+    As `left_out_residuals`, for many samples and features: a factorisation for every penalty instead of all eigenvectors.
+
+    Parameters
+    ----------
+    features : Tensor of shape (samples, features)
+    targets : Tensor of shape (samples, outputs)
+
+    Returns
+    -------
+    Tensor of shape (samples, outputs), float64
+    """
+    halves = [slice(0, None, 2), slice(1, None, 2)]
+    left = targets.double() - targets.double().mean(dim=0)
+    deviation = features.std(dim=0)
+    moving = deviation > 1e-6
+    x = features[:, moving] / deviation[moving]
+    for seen, other in (halves, halves[::-1]):
+        mean, level = x[seen].mean(dim=0), targets[seen].double().mean(dim=0)
+        a, y = x[seen] - mean, targets[seen].double() - level
+        G, b, eye = gram(a.T).double(), a.T.double() @ y, torch.eye(a.shape[1], dtype=torch.float64, device=x.device)
+        best = torch.inf
+        for penalty in torch.logspace(-3, 1, 5, dtype=torch.float64).tolist() if len(G) else ():
+            w = torch.cholesky_solve(b, torch.linalg.cholesky(G + penalty * len(a) * eye))
+            found = targets[other].double() - level - ((x[other] - mean) @ w.to(x)).double()
+            if (error := float(found.square().sum())) < best:
+                best, left[other] = error, found
+    return left
+
+
 @dataclass(frozen=True)
 class PlainDepth:
     """As in the paper: deeper layers are sampled as the first one is."""
-
-    def sharpen(self, pairs: Any) -> Any:
-        """Return the step that draws pairs as it is."""
-        return pairs
 
 
 @dataclass(frozen=True)
 class ResidualDepth:
     r"""Deeper layers of a direct readout are sampled for what the layers before leave unexplained.
 
-    With :math:`r_n` what is left of a sample's target after a regression on all other samples, from the spike counts of the
-    layers before, pairs are drawn from
+    Let :math:`r_m` be what is left of a sample's target after a regression, fitted on other samples, from the traces of the
+    layers before, and :math:`x_m` its spike counts in the layer before. A neuron draws a sample with a probability
+    proportional to :math:`|r_m|^p`, and looks at its surroundings `U`, the samples of the nearest counts. Its weights are the
+    direction along which what is left changes there: those of a ridge regression
 
-    .. math:: P_{nm} \propto \Big(\frac{|r_n - r_m|}{d_X(x_n, x_m) + \epsilon}\Big)^p
+    .. math:: w = (S + \lambda \operatorname{tr}(S) / N)^{-1} \sum_{m \in U} (x_m - \bar x) \, u \cdot (r_m - \bar r)
 
-    and a neuron's weights are Fisher's direction between the surroundings of both: with :math:`m_n` the mean spike counts of
-    the sample's nearest neighbours of the same class, and `S` the covariance within classes,
-
-    .. math:: w = (S + \lambda \operatorname{tr}(S) / N)^{-1} (m_n - m_m)
+    with `S` the covariance of the counts, and `u` the direction in which :math:`r_m` varies most, both within `U`. All of it
+    within the leading principal components of the counts; what lies beyond varies so little that the penalty leaves
+    nothing of it.
 
     Parameters
     ----------
     power : float
         `p`.
-    neighbours : int
+    share : float
+        Part of the samples that a neuron's surroundings hold.
     shrinkage : float
         :math:`\lambda`.
     samples : int
-        The initial batch has at least so many samples, for the covariance's sake.
+        Number of samples that are looked at.
+    components : int
+        Number of principal components.
     """
 
-    power: float = 4.0
-    neighbours: int = 20
+    power: float = 1.0
+    share: float = 0.1
     shrinkage: float = 1.0
-    samples: int = 3000
+    samples: int = 15_000
+    components: int = 300
 
     def __post_init__(self) -> None:
-        check_positive("ResidualDepth: power", self.power)
-        check_integer("ResidualDepth: neighbours", self.neighbours, 1)
+        check_positive("ResidualDepth: power", self.power, zero=True)
+        check_fraction("ResidualDepth: share", self.share)
         check_positive("ResidualDepth: shrinkage", self.shrinkage)
         check_integer("ResidualDepth: samples", self.samples, 2)
+        check_integer("ResidualDepth: components", self.components, 1)
 
-    def sharpen(self, pairs: Any) -> Any:
-        """Return the step that draws pairs, with the power of this one."""
-        return dataclasses.replace(pairs, power=self.power) if isinstance(pairs, GradientPairs) else pairs
+    def draw(self, left: Tensor, neurons: int, generator: torch.Generator) -> Tensor:
+        """Return the sample of each neuron (neurons,), drawn by what is left (samples, outputs).
 
-    def directions(self, counts: Tensor, labels: Tensor, pairs: Tensor, generator: torch.Generator) -> Tensor:
+        No sample is drawn twice before all that have anything left were drawn.
+        """
+        size = torch.linalg.vector_norm(left.double(), dim=1)
+        probability = (size / size.max().clamp_min(1e-300)).clamp_min(1e-12).pow(self.power).cpu()
+        rounds = [
+            torch.multinomial(probability, min(neurons - n, len(left)), generator=generator)
+            for n in range(0, neurons, len(left))
+        ]
+        return torch.cat(rounds)
+
+    def directions(self, counts: Tensor, left: Tensor, centres: Tensor, generator: torch.Generator) -> Tensor:
         """Return unit vectors (neurons, senders) with random signs.
 
         Parameters
         ----------
         counts : Tensor of shape (samples, senders)
             Spikes of the layer before.
-        labels : Tensor of shape (samples,)
-        pairs : Tensor of shape (neurons, 2)
+        left : Tensor of shape (samples, outputs)
+            What the layers before leave unexplained.
+        centres : Tensor of shape (neurons,)
+            The sample that each neuron looks at.
         """
-        counts = counts.double()
-        _, label = labels.unique(return_inverse=True)
-        member = torch.nn.functional.one_hot(label).double()  # (M, classes)
-        mean = (member.T @ counts) / member.sum(dim=0)[:, None]
-        within = counts - mean[label]
-        covariance = within.T @ within / len(counts)
-        lift = self.shrinkage * covariance.diagonal().mean().clamp_min(1e-12)
-        used, place = pairs.to(counts.device).unique(return_inverse=True)
-        distance = torch.cdist(counts[used], counts).masked_fill(label[used, None] != label, torch.inf)
-        nearest, index = distance.topk(min(self.neighbours, len(counts)), largest=False)
-        share = torch.zeros_like(distance).scatter_(1, index, torch.isfinite(nearest).double())
-        around = (share / share.sum(dim=1, keepdim=True)) @ counts  # (used, N)
-        difference = around[place[:, 0]] - around[place[:, 1]]
-        w = torch.linalg.solve(covariance + lift * torch.eye(len(covariance)).to(counts), difference.T).T
+        basis = _principal_directions(counts, self.components, generator)  # (N, k)
+        x, r = (counts - counts.mean(dim=0)) @ basis, left.double()
+        near = min(max(round(self.share * len(x)), 32), len(x))
+        lift = self.shrinkage / counts.shape[1]  # the trace is of all senders: what the components miss is little
+        made = []
+        for centre in centres.tolist():
+            U = torch.linalg.vector_norm(x - x[centre], dim=1).topk(near, largest=False).indices
+            a, t = x[U].double(), r[U] - r[U].mean(dim=0)
+            a -= a.mean(dim=0)
+            S, (_, vectors) = a.T @ a / near, safe_eigh(t.T @ t)
+            penalty = (lift * S.trace()).clamp_min(1e-12)
+            made.append(torch.linalg.solve(S + penalty * torch.eye(len(S)).to(S), a.T @ (t @ vectors[:, -1])))
+        w = torch.stack(made) @ basis.double().T
         signs = torch.where(torch.rand(len(w), 1, generator=generator, dtype=torch.float64) < 0.5, -1.0, 1.0)
         return torch.nn.functional.normalize(w, eps=1e-300) * signs.to(w.device)
+
+
+def _principal_directions(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return orthonormal directions (features, count) in which x (samples, features) varies most; all if there are few."""
+    x = x - x.mean(dim=0)
+    if x.shape[1] <= count:
+        return torch.eye(x.shape[1]).to(x)
+    # Some steps of subspace iteration from random directions, with few to spare, are near enough.
+    start = torch.randn(x.shape[1], count + 16, generator=generator, dtype=torch.float64).to(x)
+    for _ in range(3):
+        start = torch.linalg.qr(x.T @ (x @ start)).Q
+    projected = (x @ start).double()
+    _, vectors = safe_eigh(projected.T @ projected)
+    return start @ vectors[:, -count:].to(x)
 
 
 DEPTH: dict[str, PlainDepth | ResidualDepth] = {"plain": PlainDepth(), "residual": ResidualDepth()}
