@@ -135,7 +135,11 @@ def sample_from(
         signals = dense(train.inputs(chosen)).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
         targets = train.targets(chosen).to(like)  # (M, H, C)
         require_finite(signals, targets)
-    more = Subset(train, order[: getattr(steps.depth, "samples", len(chosen))]) if steps.sees_residuals else None
+    more = None
+    if steps.sees_residuals:
+        each = 16 * sum(network.hidden[:-1]) * len(network.readout.constants)  # traces of a sample, and copies of them
+        room = max(len(chosen), budget // max(each, 1))
+        more = Subset(train, order[: min(getattr(steps.depth, "samples", len(chosen)), room)])
     spikes, reports = sample_hidden(network, signals, targets, steps, budget, random, tracker, more)
     for report in reports:
         report.pairs = order[report.pairs]
