@@ -130,7 +130,7 @@ def draw(runs: pd.DataFrame) -> Figure:
     """Draw accuracy over width, a panel per readout and data set, as the paper's figures do."""
     long, names = _long(runs), list(dict.fromkeys(runs["data"]))
     readouts = list(long["readout"].cat.remove_unused_categories().cat.categories)
-    figure = Figure(figsize=(3.2 * len(readouts), 3 * len(names)), layout="constrained")
+    figure = Figure(figsize=(3.2 * len(readouts), 3.2 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), len(readouts), squeeze=False, sharex=True, sharey="row")
     for row, name in zip(axes, names, strict=True):
         for ax, readout in zip(row, readouts, strict=True):
@@ -141,7 +141,7 @@ def draw(runs: pd.DataFrame) -> Figure:
                 style = {"color": f"C{list(SAMPLINGS).index(sampling)}", "ls": "-" if layers == 1 else ":"}
                 ax.plot(mean.index, mean["mean"], marker="o", ms=3, lw=1.2, label=f"{layers} x, {sampling}", **style)
                 ax.fill_between(mean.index, mean["min"], mean["max"], color=style["color"], alpha=0.12, lw=0)
-            ax.set(title=f"{name}: {readout}", xlabel="neurons" if readout.startswith("ours") else "neurons per layer")
+            ax.set(title=f"{name}\n{readout}", xlabel="neurons" if readout.startswith("ours") else "neurons per layer")
         row[0].set_ylabel("test accuracy")
     shown = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=len(shown), frameon=False, fontsize=8)
