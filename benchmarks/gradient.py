@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from sswim import SpikingNetwork, finetune, initialize, sample
 from sswim.finetuning import TrainingDiverged
 from sswim.surrogates import Arctan, FastSigmoid, SlayerExponential, Triangular
 from sswim.windows import Subset, Windows
+
+from sswim import SpikingNetwork, finetune, initialize, sample
 
 WINDOW, HORIZON = 168, 24
 

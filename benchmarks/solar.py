@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sswim._tracking import peak_memory
+from sswim.baselines import Persistence
 
 import sswim
 from sswim import Forecaster
-from sswim._tracking import peak_memory
-from sswim.baselines import Persistence
 from sswim.datasets import read_series
 from sswim.readout import LambdaSearch
 

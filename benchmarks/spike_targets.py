@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 import torch
+from sswim.metrics import coincidence, van_rossum
+from sswim.spike_targets import sample_spikes
 from torch import Tensor
 
 from sswim import SpikingNetwork
-from sswim.metrics import coincidence, van_rossum
-from sswim.spike_targets import sample_spikes
 
 STEPS, INPUTS, OUTPUTS, TEST = 60, 3, 3, 500
 

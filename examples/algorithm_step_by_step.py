@@ -10,17 +10,17 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-
-from sswim import SpikingNetwork, sample
-from sswim.datasets import load_wind_farm
 from sswim.kernels import kernel_peak
-from sswim.readout import LambdaSearch, NormalEquations
 from sswim.simulate import filter_signals, fire, kernel_taps, refractory_taps
-from sswim.steps import METRICS, CorrelationDelays, GradientPairs, SupportSearch, TemporalGrid
-from sswim.steps.pairs import lower_triangle
 from sswim.steps.pseudometrics import mean_free
 from sswim.traces import Trace
 from sswim.windows import Windows
+
+from sswim import SpikingNetwork, sample
+from sswim.datasets import load_wind_farm
+from sswim.readout import LambdaSearch, NormalEquations
+from sswim.steps import METRICS, CorrelationDelays, GradientPairs, SupportSearch, TemporalGrid
+from sswim.steps.pairs import lower_triangle
 
 WINDOW, HORIZON, NEURONS = 48, 24, 100
 NAMES = [f"{kind} {turbine}" for kind in ("power", "wind") for turbine in (1, 2, 3, 4)]

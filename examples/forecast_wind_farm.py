@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from sswim.baselines import Persistence, RidgeOnLags
 
 from sswim import Forecaster
-from sswim.baselines import Persistence, RidgeOnLags
 from sswim.datasets import load_wind_farm
 from sswim.plots import plot_errors, plot_forecast
 

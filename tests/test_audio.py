@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from scipy.io import wavfile
-
 from sswim.cochlea import Cochlea, integrate_and_fire
-from sswim.datasets import load_fsdd
 from sswim.events import as_events, is_events
+
+from sswim.datasets import load_fsdd
 
 RATE = 8000
 

@@ -8,11 +8,11 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sswim.encoders import Latency, Poisson, Rate
+from sswim.labelled import LabelledSamples
 
 from sswim import Classifier
 from sswim.datasets import load_images, read_idx
-from sswim.encoders import Latency, Poisson, Rate
-from sswim.labelled import LabelledSamples
 from sswim.readout import FixedLambda, NormalEquations
 
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sswim._random import Randomness
+from sswim.steps.depth import _principal_directions, cross_fitted_residuals, left_out_residuals
 
 from sswim import Classifier
-from sswim._random import Randomness
 from sswim.steps import DotWeights, GradientPairs, RandomWeights, ReceptiveFields, ResidualDepth
-from sswim.steps.depth import _principal_directions, cross_fitted_residuals, left_out_residuals
 
 
 @pytest.fixture(scope="module")

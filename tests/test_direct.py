@@ -6,13 +6,13 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
-
-from sswim import Forecaster, SpikingNetwork
 from sswim._tracking import Tracker
 from sswim.direct import TRACE_WEIGHTS, Origins, fit_direct
 from sswim.direct_forecasts import _calibrated, _ranked_quantiles, half_width
 from sswim.encoding import Encoded
 from sswim.grouped import GroupedEquations, correct, search_penalties
+
+from sswim import Forecaster, SpikingNetwork
 from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
 
 WINDOW, HORIZON, CHANNELS = 16, 3, 4

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-from sswim import Forecaster
 from sswim._checks import parse_seconds
 from sswim.encoding import Encoder, moving_mean
 from sswim.layers import DirectReadout
 from sswim.tuning import TUNED
+
+from sswim import Forecaster
 
 WINDOW, HORIZON = 12, 3
 

@@ -5,10 +5,10 @@ import sys
 
 import numpy as np
 import pytest
+from sswim.events import ExactEvents, as_events, is_events
 
 from sswim import Classifier
 from sswim.datasets import from_tonic, load_nmnist, load_shd
-from sswim.events import ExactEvents, as_events, is_events
 
 
 def write_shd(folder, part, count, seed=0, times=np.float16, lose=None):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-
-from sswim import Classifier, SpikingNetwork, initialize
 from sswim.events import ExactEvents, as_events, event_response, project_events
 from sswim.kernels import KERNELS
+
+from sswim import Classifier, SpikingNetwork, initialize
 
 
 def streams(samples=4, channels=3, window=20, seed=0):

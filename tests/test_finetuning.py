@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-from sswim import Forecaster, SpikingNetwork, finetune, initialize, sample
 from sswim.finetuning import EpochRecord, TrainingDiverged, _cosine
 from sswim.initialization import fluctuation_weights
 from sswim.kernels import KERNELS
 from sswim.simulate import kernel_taps
 from sswim.surrogates import SlayerExponential
+
+from sswim import Forecaster, SpikingNetwork, finetune, initialize, sample
 
 WINDOW, HORIZON = 20, 4
 

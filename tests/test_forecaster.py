@@ -6,9 +6,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sswim.baselines import Persistence, RidgeOnLags
 
 from sswim import Forecaster
-from sswim.baselines import Persistence, RidgeOnLags
 from sswim.steps import MeanStd, TemporalGrid
 
 SMALL = {"window": 24, "horizon": 6, "hidden": (40,), "random_state": 0, "verbose": 0}

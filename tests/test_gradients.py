@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 import torch
-
-from sswim import SpikingNetwork, surrogates
 from sswim.gradients import BLOCK, convolve, fire_through
 from sswim.kernels import Hat
 from sswim.simulate import filter_signals, fire, kernel_taps, toeplitz
 from sswim.surrogates import SURROGATES, Arctan, SlayerExponential, Triangular
+
+from sswim import SpikingNetwork, surrogates
 
 WINDOW, HORIZON = 11, 4
 

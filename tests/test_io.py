@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save_file
+from sswim.kernels import Morlet
 
 from sswim import Forecaster
-from sswim.kernels import Morlet
 from sswim.readout import FixedLambda
 from sswim.steps import Band, MeanStd, SupportSearch, TemporalGrid
 

@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-
 from sswim.kernels import KERNELS, Alpha, Exponential, Hat, Morlet, Refractory, kernel_peak, resolve_kernel
 
 FORMULAS = {

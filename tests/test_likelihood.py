@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sswim.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from torch.nn.functional import cross_entropy
 
 from sswim import Classifier
-from sswim.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
 
 FEATURES, CLASSES = 6, 3

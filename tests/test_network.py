@@ -2,10 +2,10 @@ import literal
 import numpy as np
 import pytest
 import torch
-
-from sswim import SpikingNetwork
 from sswim.kernels import KERNELS, Hat
 from sswim.simulate import fire, kernel_taps, refractory_taps, toeplitz
+
+from sswim import SpikingNetwork
 
 
 def random_network(generator, **options):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sswim.events import ExactEvents
 
 from sswim import Classifier, Forecaster
-from sswim.events import ExactEvents
 from sswim.plots import (
     plot_class_rates,
     plot_confusion,

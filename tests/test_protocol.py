@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import r2_score
-
 from sswim.baselines import Persistence
 from sswim.metrics import ForecastErrors
 from sswim.protocol import SCALINGS, count_training_rows, r2, rse, scale_series, split_series

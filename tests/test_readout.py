@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-
 from sswim.kernels import KERNELS, Hat
-from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations
 from sswim.simulate import Workspace
 from sswim.traces import ASSEMBLIES, Assembly, Trace
+
+from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations
 
 START, HORIZON = 10, 6
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from sswim import Forecaster
 from sswim._tracking import peak_memory
 from sswim.baselines import Persistence
+
+from sswim import Forecaster
 from sswim.datasets import read_series
 from sswim.experiments.classification import measure
 from sswim.readout import LambdaSearch

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from sswim.traces import ASSEMBLIES, Assembly, Trace
+from sswim.windows import Subset, TensorSamples, Windows, batches
 
 from sswim import SpikingNetwork, sample
 from sswim.readout import FixedLambda
@@ -17,8 +19,6 @@ from sswim.steps import (
     SupportSearch,
     TemporalGrid,
 )
-from sswim.traces import ASSEMBLIES, Assembly, Trace
-from sswim.windows import Subset, TensorSamples, Windows, batches
 
 WINDOW, HORIZON = 20, 5
 

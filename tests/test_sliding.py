@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-
-from sswim import SpikingNetwork, sample
 from sswim.kernels import KERNELS, Alpha, Exponential, Hat, Morlet
-from sswim.readout import NormalEquations
 from sswim.simulate import Workspace
 from sswim.sliding import SlidingEquations, shiftable
 from sswim.traces import Assembly, Trace
+
+from sswim import SpikingNetwork, sample
+from sswim.readout import NormalEquations
 
 START, HORIZON, NEURONS = 20, 6, 5
 

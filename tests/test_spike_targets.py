@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 import torch
-
-from sswim import SpikingNetwork
 from sswim.kernels import Hat, Refractory
 from sswim.metrics import coincidence, van_rossum
 from sswim.simulate import kernel_taps, toeplitz
 from sswim.spike_judge import Judge
 from sswim.spike_regression import Bordered, Fit, Group, Projections, SpikeSums, refractory_traces
 from sswim.spike_targets import sample_spikes
+
+from sswim import SpikingNetwork
 from sswim.steps import FixedSupports
 
 STEPS = 40

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-
-from sswim import steps
 from sswim._linalg import safe_eigh
 from sswim.kernels import Hat, Morlet
+
+from sswim import steps
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from sswim.stream import Stream
 
 from sswim.network import SpikingNetwork
-from sswim.stream import Stream
 
 ROWS, BATCH, WINDOW = 60, 3, 30
 

@@ -24,19 +24,25 @@ errors = Console(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Data = Annotated[Path, typer.Argument(help="Series as CSV, Parquet or npz, one row per time step.")]
 Model = Annotated[Path, typer.Argument(help="A model that `sswim fit` wrote.")]
-Breaks = Annotated[int | None, typer.Option(help="Every how many rows a new stretch begins (say, steps per day).")]
+Breaks = Annotated[
+    int | None, typer.Option(help="Length of a stretch in rows, such as steps per day: windows do not cross into the next.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any option of the estimator, such as kernel=hat or steps__weights=random; may be repeated."),
+]
 Missing = Annotated[str, typer.Option(help="What to do about missing values: error or interpolate.")]
 
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
     """Say what is wrong with the user's input in one line, without a traceback, and warn of the same thing once."""
-    told: set[str] = set()
+    said: set[str] = set()
 
     def say(text: str, style: str) -> None:
-        if text not in told:
+        if text not in said:
             errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-        told.add(text)
+        said.add(text)
 
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: say(f"Warning: {message}", "yellow")
@@ -68,10 +74,10 @@ def main(
 def demo(
     out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),
     hidden: Annotated[int, typer.Option(help="Number of hidden neurons; the paper's model has three times as many.")] = 100,
-    hours: Annotated[int | None, typer.Option(help="Use the first so many hours of the series only.")] = None,
+    hours: Annotated[int | None, typer.Option(help="Use this many first hours of the series only.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast a real wind farm a day ahead, beside persistence, a ridge on lags and the paper's model, and draw it."""
+    """Forecast a real wind farm a day ahead, compare with persistence, a ridge on lags and the paper's model, and draw it."""
     with _plain_errors():
         from sswim.demo import run_demo
 
@@ -94,25 +100,20 @@ def fit(
     window: Annotated[int, typer.Option(help="Rows that the model looks at.")] = 168,
     horizon: Annotated[int, typer.Option(help="Rows that it forecasts.")] = 24,
     hidden: Annotated[
-        str | None, typer.Option(help="Neurons per hidden layer, such as 100 or 500,250; 750 with --paper, else 100.")
+        str | None, typer.Option(help="Neurons per hidden layer, such as 100 or 500,250. Default: 750 with --paper, else 100.")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's model instead of the default one.")] = False,
     skip: Annotated[bool | None, typer.Option(help="Whether the window's rows reach the output too, past the spikes.")] = None,
-    scaling: Annotated[str, typer.Option(help="adaptive, window, standard, channel or none.")] = "auto",
+    scaling: Annotated[str | None, typer.Option(help="adaptive, window, standard, channel or none.")] = None,
     covariate: Annotated[
         list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")
     ] = None,
-    train: Annotated[str, typer.Option(help="sample, gradient (from scratch) or sample+gradient.")] = "sample",
-    epochs: Annotated[int | None, typer.Option(help="At most so many, where gradients train.")] = None,
-    tune: Annotated[str | None, typer.Option(help="Time to try other options in first, such as 30s.")] = None,
-    kernel: Annotated[str, typer.Option(help="Kernel of the first hidden layer.")] = "morlet",
-    weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
-    exact: Annotated[bool, typer.Option("--exact", help="Do not thin out the sums over all windows (with --paper).")] = False,
-    stride: Annotated[int, typer.Option(help="Use every so many windows (with --paper).")] = 1,
-    validation: Annotated[float, typer.Option(help="Part of the windows to choose the regularisation on.")] = 0.2,
+    training: Annotated[str | None, typer.Option(help="sample+gradient, or gradient (from scratch).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs at most, where gradients train.")] = None,
+    settings: Settings = None,
     missing: Missing = "error",
     breaks: Breaks = None,
-    memory: Annotated[str, typer.Option(help="Memory budget for batches.")] = "1GB",
+    memory: Annotated[str, typer.Option(help="Memory budget.")] = "1GB",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = None,
     as_json: Json = False,
@@ -120,37 +121,17 @@ def fit(
     """Fit a model to a series and save it."""
     with _plain_errors():
         from sswim.datasets import read_series
-        from sswim.estimators import Forecaster
+        from sswim.forecaster import Forecaster
 
-        options: dict[str, Any] = {} if skip is None else {"skip": skip}
-        if hidden is not None:
-            try:
-                options["hidden"] = tuple(int(n) for n in hidden.split(","))
-            except ValueError:
-                raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
         if not out.parent.is_dir():
             raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
-        make = Forecaster.paper if paper else Forecaster
-        model = make(
-            window,
-            horizon,
-            scaling=scaling,
-            covariates=tuple(covariate or ()),
-            tune=tune,
-            train=train,
-            gradient=None if epochs is None else {"epochs": epochs},
-            kernel=kernel,
-            weights=weights,
-            assembly="exact" if exact else "auto",
-            stride=stride,
-            validation=validation,
-            missing=missing,
-            memory=memory,
-            device=device,
-            random_state=seed,
-            verbose=not as_json,
-            **options,
-        ).fit(read_series(data), breaks=breaks)
+        options = {"missing": missing, "memory": memory, "device": device, "random_state": seed, "verbose": not as_json}
+        model = (Forecaster.paper if paper else Forecaster)(window, horizon, covariates=tuple(covariate or ()), **options)
+        given = {"hidden": _widths(hidden), "readout__skip": skip, "scaling": scaling, "training": training}
+        model.set_params(**{name: value for name, value in given.items() if value is not None})
+        if epochs is not None:
+            model.set_params(training__epochs=epochs)
+        model.set_params(**dict(_setting(text) for text in settings or ())).fit(read_series(data), breaks=breaks)
         model.save(out)
         summary = model.summary()
         if as_json:
@@ -169,7 +150,7 @@ def forecast(
     """Forecast the rows that follow on a series."""
     with _plain_errors():
         from sswim.datasets import read_series, write_series
-        from sswim.estimators import Forecaster
+        from sswim.forecaster import Forecaster
 
         result = Forecaster.load(model).predict(read_series(data))
         if out is not None:
@@ -187,7 +168,7 @@ def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = Fa
     """Test a model on every window of a series."""
     with _plain_errors():
         from sswim.datasets import read_series
-        from sswim.estimators import Forecaster
+        from sswim.forecaster import Forecaster
 
         result = Forecaster.load(model).evaluate(read_series(data), breaks=breaks)
         if as_json:
@@ -207,14 +188,10 @@ def classify(
     hidden: Annotated[str, typer.Option(help="Neurons per hidden layer, such as 1000 or 500,500.")] = "1000",
     encoder: Annotated[str | None, typer.Option(help="image, rate, poisson or latency.")] = None,
     readout: Annotated[str | None, typer.Option(help="direct, voltage or spikes.")] = None,
-    normalize: Annotated[bool | None, typer.Option(help="Whether a spike readout is normalised.")] = None,
-    traces: Annotated[str | None, typer.Option(help="Time constants of a direct readout, such as inf,8.")] = None,
-    loss: Annotated[str | None, typer.Option(help="Of a direct readout: log_loss or squared_error.")] = None,
-    depth: Annotated[str | None, typer.Option(help="How deeper layers are sampled: residual or plain.")] = None,
     fields: Annotated[bool, typer.Option(help="Whether neurons see patches of an image.")] = True,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's classifier.")] = False,
-    weights: Annotated[str, typer.Option(help="Weight construction: dot, dist or random.")] = "dot",
-    samples: Annotated[int | None, typer.Option(help="Train on the first so many samples only.")] = None,
+    settings: Settings = None,
+    samples: Annotated[int | None, typer.Option(help="Train on this many first samples only.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where the picture goes.")] = None,
     model_file: Annotated[Path | None, typer.Option("--model", help="Where the model goes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = 0,
@@ -224,21 +201,12 @@ def classify(
     with _plain_errors():
         from sswim.demo import run_classification
 
-        try:
-            widths = tuple(int(n) for n in hidden.split(","))
-        except ValueError:
-            raise ValueError(f"--hidden must be whole numbers separated by commas, got {hidden!r}.") from None
-        options: dict[str, Any] = {"weights": weights, "random_state": seed, "verbose": not as_json}
-        if traces is not None:
-            try:
-                options["traces"] = tuple(float(constant) for constant in traces.split(","))
-            except ValueError:
-                raise ValueError(f"--traces must be numbers separated by commas, got {traces!r}.") from None
+        options: dict[str, Any] = {"hidden": _widths(hidden), "random_state": seed, "verbose": not as_json}
+        options |= {name: value for name, value in (("encoder", encoder), ("readout", readout)) if value is not None}
         if not fields:
             options["fields"] = None
-        chosen = {"encoder": encoder, "readout": readout, "normalize": normalize, "depth": depth, "loss": loss}
-        options |= {name: value for name, value in chosen.items() if value is not None}
-        result = run_classification(data, out, model_file, hidden=widths, samples=samples, paper=paper, **options)
+        inside = dict(_setting(text) for text in settings or ())
+        result = run_classification(data, out, model_file, samples=samples, paper=paper, inside=inside, **options)
         summary = result.pop("summary")
         if as_json:
             return _print_json({**result, "summary": summary.to_dict()})
@@ -279,9 +247,9 @@ def experiment(
         if render_only:
             runs = load_runs(name, folder)
         else:
-            told = dict(_option(text) for text in options or ())
+            chosen = dict(_option(text) for text in options or ())
             runs = run(
-                name, folder, data=data or (), seeds=seeds, quick=quick, resume=resume, options=told, verbose=not as_json
+                name, folder, data=data or (), seeds=seeds, quick=quick, resume=resume, options=chosen, verbose=not as_json
             )
         text = render(name, folder, runs)
         if as_json:
@@ -304,7 +272,7 @@ def bench(
         if name not in CASES:
             raise ValueError(f"bench: unknown case {name!r}. Valid names: {', '.join(map(repr, CASES))}.")
         if picture is not None and name != "growth":
-            raise ValueError(f"bench: only 'growth' has a picture, {name!r} has none. Leave --picture away.")
+            raise ValueError(f"bench: only 'growth' has a picture, {name!r} has none. Omit --picture.")
         result = run(name, out)
         if picture is not None:
             from sswim.plots import plot_growth
@@ -316,6 +284,35 @@ def bench(
         for key, value in result["result"].items():
             table.add_row(key, _figures(value))
         console.print(table)
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    """Return the neurons per hidden layer."""
+    try:
+        return None if text is None else tuple(int(n) for n in text.split(","))
+    except ValueError:
+        raise ValueError(f"--hidden must be whole numbers separated by commas, got {text!r}.") from None
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Return name and value of ``name=value``: numbers, true, false, none, text, or several of these with commas between."""
+    name, equals, values = text.partition("=")
+    if not equals or not name or not values:
+        raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
+
+    def value(word: str) -> str | int | float | bool | None:
+        named = {"true": True, "false": False, "none": None}
+        if word.lower() in named:
+            return named[word.lower()]
+        for kind in (int, float):
+            try:
+                return kind(word)
+            except ValueError:
+                pass
+        return word
+
+    found = tuple(value(word.strip()) for word in values.split(","))
+    return name.strip(), found[0] if len(found) == 1 else found
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Demonstrations: a real wind farm, forecast a day ahead beside others' forecasts, and images, classified."""
+"""Demonstrations: a real wind farm, forecast a day ahead and compared with others' forecasts, and images, classified."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from sswim.baselines import Persistence, RidgeOnLags
 from sswim.classifier import Classifier
 from sswim.datasets import load_wind_farm
 from sswim.datasets.classified import classified
-from sswim.estimators import Forecaster
+from sswim.evaluate.baselines import Persistence, RidgeOnLags
+from sswim.forecaster import Forecaster
 from sswim.plots import plot_class_rates, plot_confusion, plot_errors, plot_forecast, plot_raster, plot_spikes
 
 __all__ = ["run_classification", "run_demo"]
@@ -32,7 +32,7 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 100, hours: int |
     hidden : int
         Number of hidden neurons.
     hours : int, optional
-        Use the first so many hours only.
+        Use this many first hours only.
     """
     series = load_wind_farm().resample("h").mean().iloc[:hours]
     cut = int(len(series) * 0.8)
@@ -70,6 +70,7 @@ def run_classification(
     model_file: Path | None = None,
     samples: int | None = None,
     paper: bool = False,
+    inside: dict[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Fit samples of a data set and return the accuracy on others; draw a raster, rates and confusions into `out`.
@@ -81,9 +82,11 @@ def run_classification(
     out, model_file : Path, optional
         Where the picture and the model go.
     samples : int, optional
-        Train on the first so many samples only.
+        Train on this many first samples only.
     paper : bool
         Fit the paper's classifier.
+    inside : dict, optional
+        Options inside of option objects, such as ``{"steps__weights": "random"}``.
     options
         Of `Classifier`, past those that suit the data.
     """
@@ -92,7 +95,7 @@ def run_classification(
     train, test = (X[:samples], y[:samples]), (test_X, test_y)
     make, suited = (Classifier.paper, source.paper) if paper else (Classifier, source.ours)
     begin = time.perf_counter()
-    model = make(**{**suited, **options}).fit(*train)
+    model = make(**{**suited, **options}).set_params(**(inside or {})).fit(*train)
     seconds = time.perf_counter() - begin
     if model_file is not None:
         model.save(model_file)

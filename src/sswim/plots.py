@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from sswim.events import ExactEvents, dense
-
-if TYPE_CHECKING:
-    from sswim.classifier import Classifier
-    from sswim.estimators import Forecaster
+from sswim.classifier import Classifier
+from sswim.data.events import ExactEvents
+from sswim.data.windows import batches
+from sswim.forecaster import Forecaster
+from sswim.network.events import dense
 
 __all__ = [
     "plot_class_rates",
@@ -37,31 +37,33 @@ def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: in
     channel : int or str
         Number or name of the channel.
     at : int, optional
-        Row at which the forecast begins; the last one that leaves a whole horizon of truth unless told.
+        Row at which the forecast begins. Default: the last one that leaves a whole horizon of truth.
 
     Returns
     -------
     matplotlib Axes
     """
     data, column = _pick(model, series, channel)
-    at = len(data) - model.horizon if at is None else at
-    if not model.window <= at <= len(data):
-        raise ValueError(f"at must lie between window={model.window} and the number of rows, {len(data)}, got {at}.")
-    if column not in (channels := model._encoder.channels):
+    window, horizon = model.model_.window, model.model_.horizon
+    at = len(data) - horizon if at is None else at
+    if not window <= at <= len(data):
+        raise ValueError(f"at must lie between window={window} and the number of rows, {len(data)}, got {at}.")
+    if column not in (channels := model.model_.encoder.channels):
         raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
     number = channels.index(column)
     forecast = np.asarray(model.predict(data[:at]))[:, number]
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
-    past, ahead = np.arange(-model.window, 0), np.arange(model.horizon)
-    truth = data[at : at + model.horizon, column]
-    ax.plot(past, data[at - model.window : at, column], color="0.45", lw=1, label="window")
+    past, ahead = np.arange(-window, 0), np.arange(horizon)
+    truth = data[at : at + horizon, column]
+    ax.plot(past, data[at - window : at, column], color="0.45", lw=1, label="window")
     ax.plot(ahead[: len(truth)], truth, color="black", lw=1.4, label="truth")
     ax.plot(ahead, forecast, color="C3", lw=1.8, label="forecast")
-    if hasattr(model, "error_quantiles_"):
+    if model.model_.has_intervals:
         low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at]))
         ax.fill_between(ahead, low, high, color="C3", alpha=0.15, lw=0, label="90 % interval")
     ax.axvline(-0.5, color="0.8", lw=0.8)
-    name = model.columns_[column] if model.columns_ is not None else f"channel {column}"
+    columns = model.model_.columns
+    name = columns[column] if columns is not None else f"channel {column}"
     ax.set(xlabel="steps from the forecast's origin", ylabel=str(name))
     ax.legend(loc="upper left", frameon=False, fontsize=8)
     return ax
@@ -72,20 +74,20 @@ def plot_spikes(
 ) -> Any:
     """Draw the hidden spikes behind the forecast that begins at row `at`, neurons sorted by delay.
 
-    Where channels share the network, it is the one of `channel`.
+    Where channels share the network, the spikes are those of `channel`.
     """
     data, column = _pick(model, series, channel)
-    at = len(data) - model.horizon if at is None else at
-    encoder = model._encoder
-    x = encoder(torch.from_numpy(data[:at])).signals[:, -model.window :].permute(2, 1, 0)  # (B, window, inputs)
+    window, horizon, encoder = model.model_.window, model.model_.horizon, model.model_.encoder
+    at = len(data) - horizon if at is None else at
+    x = encoder(torch.from_numpy(data[:at])).signals[:, -window:].permute(2, 1, 0)  # (B, window, inputs)
     member = encoder.channels.index(column) if encoder.shared else 0
     spikes = model.network_.simulate(x).spikes[layer][member].cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
-    ax.scatter(step - model.window, neuron, s=1.2, color="C0", linewidths=0)
+    ax.scatter(step - window, neuron, s=1.2, color="C0", linewidths=0)
     ax.axvline(-0.5, color="0.8", lw=0.8)
-    ax.set(xlabel="steps from the forecast's origin", ylabel="hidden neuron, by delay", xlim=(-model.window, model.horizon))
+    ax.set(xlabel="steps from the forecast's origin", ylabel="hidden neuron, by delay", xlim=(-window, horizon))
     return ax
 
 
@@ -104,8 +106,8 @@ def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
 
 def plot_raster(model: Classifier, sample: Any, ax: Any = None) -> Any:
     """Draw the spikes of one sample through the input and all hidden layers of a classifier, layer above layer."""
-    one = [sample] if isinstance(model.encoder_, ExactEvents) else np.asarray(sample)[None]
-    x = model._unlabelled(one).inputs(slice(0, 1))
+    one = [sample] if isinstance(model.model_.inputs.encoder, ExactEvents) else np.asarray(sample)[None]
+    x = model.model_.samples(one).inputs(slice(0, 1))
     layers = [dense(x), *model.network_.simulate(x).spikes]
     ax = Figure(figsize=(6, 4)).subplots() if ax is None else ax
     below, places, names = 0, [], []
@@ -142,8 +144,10 @@ def plot_confusion(model: Classifier, X: Any, y: Any, ax: Any = None) -> Any:
 
 def plot_class_rates(model: Classifier, X: Any, y: Any, layer: int = -1, ax: Any = None) -> Any:
     """Draw the mean number of spikes per sample of each hidden neuron by class, neurons sorted by the class they favour."""
-    samples, y = model._unlabelled(X), np.asarray(y)
-    parts = [model.network_.simulate(samples.inputs(p)).spikes[layer].sum(dim=1) for p in model._batches(len(samples))]
+    fitted, y = model.model_, np.asarray(y)
+    samples, network = fitted.samples(X), fitted.network
+    cut = batches(len(samples), network.batch_size(fitted.memory))
+    parts = [network.simulate(samples.inputs(p)).spikes[layer].sum(dim=1) for p in cut]
     counts = torch.cat(parts).cpu().numpy()  # (samples, neurons)
     means = np.stack([counts[y == c].mean(axis=0) if (y == c).any() else np.zeros(counts.shape[1]) for c in model.classes_])
     relative = means - means.mean(axis=0)
@@ -158,7 +162,7 @@ def plot_class_rates(model: Classifier, X: Any, y: Any, layer: int = -1, ax: Any
 def plot_mistakes(model: Classifier, X: Any, y: Any, shape: tuple[int, int] | None = None, count: int = 12) -> Figure:
     """Draw images that the classifier is most wrong about, with their class and what they are taken for.
 
-    `shape` is that of an image, if that is not the one of `X`'s samples; square unless told.
+    `shape` is that of an image. Default: that of the samples, or a square.
     """
     X, y = np.asarray(X), np.asarray(y)
     p, found = model.predict_proba(X), model.predict(X)
@@ -197,10 +201,11 @@ def plot_growth(result: dict[str, Any]) -> Figure:
 def _pick(model: Forecaster, series: Any, channel: int | str) -> tuple[np.ndarray, int]:
     """Return the last stretch of a series as an array, and the number of a channel."""
     data = model._series(series).segments[-1]
+    columns = model.model_.columns
     if isinstance(channel, str):
-        if model.columns_ is None or channel not in model.columns_:
-            raise ValueError(f"channel: no column {channel!r}; there are {model.columns_}.")
-        return data, model.columns_.index(channel)
+        if columns is None or channel not in columns:
+            raise ValueError(f"channel: no column {channel!r}; there are {columns}.")
+        return data, columns.index(channel)
     if not 0 <= channel < model.n_features_in_:
         raise ValueError(f"channel must be between 0 and {model.n_features_in_ - 1}, got {channel}.")
     return data, channel

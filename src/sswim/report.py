@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import torch
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from torch import Tensor
 
-from sswim._tracking import StepRecord
-from sswim.layers import SpikingLayer
-from sswim.network import SpikingNetwork
-from sswim.traces import ASSEMBLIES
+from sswim.network.network import SpikingNetwork
+from sswim.network.output import VoltageReadout
+from sswim.options import StepRecord
 
-__all__ = ["LayerReport", "SamplingReport", "Summary", "summarize"]
+__all__ = [
+    "EpochRecord",
+    "LayerReport",
+    "SamplingReport",
+    "Solution",
+    "Summary",
+    "TrainingDiverged",
+    "TrainingReport",
+    "summarize",
+]
+
+Facts = dict[str, Any]
 
 
 @dataclass
@@ -55,35 +68,130 @@ class LayerReport:
         return int((self.rates > 0.5).sum())
 
 
+class TrainingDiverged(ArithmeticError):
+    """The loss became NaN or infinite. The network holds the best parameters so far; `report` tells of all epochs."""
+
+    def __init__(self, message: str, report: TrainingReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What one epoch showed; epoch 0 is the network before training."""
+
+    epoch: int
+    loss: float
+    validation_loss: float
+    learning_rate: float
+    firing_rate: float
+    silent: int
+    gradient_norm: float
+    seconds: float
+
+
 @dataclass
+class TrainingReport:
+    """What a training did.
+
+    Attributes
+    ----------
+    records : list of EpochRecord
+    best_epoch : int
+        Whose parameters the network holds; 0 if training brought nothing.
+    stopped : str
+        Why it ended: ``"epochs"``, ``"patience"``, ``"time"``, ``"callback"`` or ``"diverged"``.
+    """
+
+    records: list[EpochRecord] = field(default_factory=list)
+    best_epoch: int = 0
+    stopped: str = ""
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row per epoch: losses, learning rate, firing rate, number of silent neurons, gradient norm, seconds so far."""
+        return pd.DataFrame([asdict(r) for r in self.records]).set_index("epoch")
+
+    @property
+    def best(self) -> EpochRecord:
+        """The epoch whose parameters the network holds."""
+        return self.records[self.best_epoch]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What was found for an output.
+
+    Attributes
+    ----------
+    lambdas : Tensor of shape (outputs,), or (horizon * outputs,) for a readout at the window's end
+        Chosen regularisation.
+    lags : Tensor of shape (outputs,)
+        Lag of the largest correlation, from which the output delays follow; empty for a readout at the window's end.
+    traces : int
+        Number of different (delay, support) pairs among the outputs, or of time constants.
+    sums : str
+        How far the sums were thinned out: ``"exact"``, ``"fast"``, or the settings.
+    sizes : Tensor of shape (features,), optional
+        What features were multiplied by before the regression: traces may bear more or less of the penalty than rows.
+    score : float
+        Mean squared error on validation rows, of weights that had not seen these.
+    quantiles : array of shape (levels, horizon, channels), optional
+        Calibrated quantiles of the absolute errors on these rows, for intervals.
+    temperature : float
+        What decision values are divided by for probabilities.
+    normalization : tuple of float, optional
+        What a spiking output's voltages were multiplied by and shifted by, and its spike cost.
+    training : TrainingReport, optional
+        What a training by gradients did.
+    """
+
+    lambdas: Tensor
+    lags: Tensor = torch.zeros(0)
+    traces: int = 1
+    sums: str = "exact"
+    sizes: Tensor | None = None
+    score: float = float("nan")
+    quantiles: np.ndarray | None = None
+    temperature: float = 1.0
+    normalization: tuple[float, float, float] | None = None
+    training: TrainingReport | None = None
+
+
+@dataclass(frozen=True)
 class SamplingReport:
-    """What `sample` did.
+    """What a fit did.
 
     Attributes
     ----------
     layers : list of LayerReport
-    lags : Tensor of shape (outputs,)
-        Lag of the largest correlation, from which the output delays follow.
-    lambdas : Tensor of shape (outputs,)
-        Chosen regularisation.
-    traces : int
-        Number of different (delay, support) pairs among the outputs.
-    assembly : Assembly
-        How far the sums were thinned out.
+    solution : Solution
     samples, validation_samples, batch_size : int
     steps : list of StepRecord
         Seconds and peak memory per step.
     """
 
     layers: list[LayerReport]
-    lags: Tensor
-    lambdas: Tensor
-    traces: int
-    assembly: Any
+    solution: Solution
     samples: int
     validation_samples: int
     batch_size: int
     steps: list[StepRecord] = field(default_factory=list)
+
+    @property
+    def lambdas(self) -> Tensor:
+        """Chosen regularisation of each output."""
+        return self.solution.lambdas
+
+    @property
+    def lags(self) -> Tensor:
+        """Lag of each output's largest correlation."""
+        return self.solution.lags
+
+    @property
+    def traces(self) -> int:
+        """Number of different (delay, support) pairs among the outputs, or of time constants."""
+        return self.solution.traces
 
 
 @dataclass(frozen=True)
@@ -91,10 +199,10 @@ class Summary:
     """A fitted network in numbers. Printing it draws tables; `to_dict` gives the same as plain data."""
 
     title: str
-    data: dict[str, Any]
+    data: Facts
     unit: str = "window"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Facts:
         """Return everything as plain numbers, lists and dictionaries."""
         return self.data
 
@@ -142,7 +250,7 @@ class Summary:
         if "constants" in out:
             note += f"traces with time constants {', '.join(f'{c:.3g}' for c in out['constants'])}."
         else:
-            note += f"{out['traces']} different (delay, support) pairs, sums {d['assembly']}."
+            note += f"{out['traces']} different (delay, support) pairs, sums {d['sums']}."
         return Group(layers, readout, steps, note)
 
     def __str__(self) -> str:
@@ -159,18 +267,18 @@ def _three(values: Tensor) -> list[float]:
     return [float(values.min()), float(values.median()), float(values.max())]
 
 
-def _output(network: SpikingNetwork, report: SamplingReport) -> dict[str, Any]:
-    """Return what there is to tell about the output."""
+def _output(network: SpikingNetwork, report: SamplingReport) -> Facts:
+    """Return the facts about the output."""
     readout = network.readout
-    told = {"neurons": network.outputs, "lambda": _three(report.lambdas), "traces": report.traces}
-    if isinstance(readout, SpikingLayer):
-        return {"kernel": str(readout.kernel), **told, "delay": _three(readout.delays), "support": _three(readout.supports)}
-    kernel = "direct" + (" with skip" if network.skip else "")
-    return {"kernel": kernel, **told, "constants": [float(c) for c in readout.constants]}
+    facts = {"neurons": network.outputs, "lambda": _three(report.lambdas), "traces": report.traces}
+    if isinstance(readout, VoltageReadout):
+        return {"kernel": str(readout.kernel), **facts, "delay": _three(readout.delays), "support": _three(readout.supports)}
+    skip = readout.weights.shape[1] > sum(network.hidden) * len(readout.constants)
+    return {"kernel": "direct" + (" with skip" if skip else ""), **facts, "constants": list(readout.constants)}
 
 
-def _drawn_by(layer: dict[str, Any]) -> str:
-    """Tell what a layer's neurons were drawn by."""
+def _drawn_by(layer: Facts) -> str:
+    """Return what a layer's neurons were drawn by, in words."""
     metrics = f"{layer['input_metric']}, {layer['output_metric']}" if layer["output_metric"] else "chance"
     return metrics if layer["entropy"] is None else f"{metrics} (entropy {layer['entropy']:.2f})"
 
@@ -199,7 +307,7 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str, unit:
         "samples": report.samples,
         "validation_samples": report.validation_samples,
         "batch_size": report.batch_size,
-        "assembly": next((name for name, known in ASSEMBLIES.items() if known == report.assembly), str(report.assembly)),
+        "sums": report.solution.sums,
         "seconds": sum(step.seconds for step in report.steps),
         "steps": [{"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps],
     }

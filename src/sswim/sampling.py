@@ -2,77 +2,63 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim._checks import check_fraction, check_integer, parse_memory, resolve
-from sswim._random import Randomness
-from sswim._tracking import Tracker
-from sswim.events import dense
-from sswim.hidden import HiddenSteps, batch_size, sample_from
-from sswim.kernels import kernel_peak
-from sswim.network import SpikingNetwork
-from sswim.readout import REGULARIZATION, NormalEquations
-from sswim.report import SamplingReport
-from sswim.simulate import Workspace
-from sswim.sliding import SlidingEquations, shiftable
-from sswim.steps import (
-    DELAYS,
-    SUPPORTS,
-)
-from sswim.traces import ASSEMBLIES, Trace
-from sswim.windows import Samples, Subset, TensorSamples, batches, require_finite
+from sswim.data.windows import Samples, Split, TensorSamples, batches, kept_for_training, require_finite
+from sswim.network.events import dense
+from sswim.network.layer import Workspace, filter_signals
+from sswim.network.network import SpikingNetwork
+from sswim.options import Mistakes, Options, Run, Seed, check_fraction, check_integer, check_result, resolve, resolve_several
+from sswim.readout import default_readout
+from sswim.readout.base import ReadoutOptions
+from sswim.report import LayerReport, SamplingReport
+from sswim.steps.base import Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
+from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, lower_triangle, mean_free
+from sswim.steps.residual import DEPTH, PlainDepth, ResidualDepth
+from sswim.steps.temporal import TEMPORAL
+from sswim.steps.weights import NORMALIZERS, WEIGHTS, PotentialStatistics, RandomWeights
 
-__all__ = ["as_samples", "sample", "split_samples"]
-
-
-# Multiply-adds up to which one Gram matrix per output is quick enough: seconds on two cores.
-EXACT_WORK = 5e11
-
-
-def as_samples(X: Any, Y: Any, network: SpikingNetwork) -> Samples:
-    """Return samples that fit the network, from arrays or a source of samples."""
-    if Y is None and not hasattr(X, "inputs"):
-        raise TypeError(f"Y must be given with X, unless X is a source of samples such as Windows, got X of {type(X)}.")
-    samples = X if Y is None else TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
-    first = slice(0, 1)
-    if not len(samples):
-        raise ValueError("X must hold at least two samples, got none.")
-    for name, shape, rule in (
-        ("X", dense(samples.inputs(first)).shape[1:], (network.window, network.inputs)),
-        ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
-    ):
-        if tuple(shape) != rule:
-            raise ValueError(
-                f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
-            )
-    return samples
+__all__ = ["STEPS", "ResolvedSteps", "Steps", "as_samples", "as_split", "sample", "sample_network"]
 
 
 @torch.no_grad()
+def sample_network(
+    network: SpikingNetwork, split: Split, steps: ResolvedSteps, readout: ReadoutOptions, run: Run
+) -> tuple[InitialBatch, SamplingReport]:
+    """Set all parameters of a network from samples (algorithm ``alg:sswim``)."""
+    batch = draw_batch(network, split.train, steps.initial_batch, run)  # line 1: X_I, Y_I
+    signals, reports = batch.signals, []  # (D, O, M)
+    for l, layer in enumerate(network.layers, start=1):  # line 2
+        set_times(network, l, signals, steps.temporal)  # line 3, op_t: tau, sigma, varsigma
+        filters = layer.filters(signals.shape[1], network.steps)  # (N, S, I)
+        state = LayerState(network, l, layer, filters, signals, batch, split.train, run)
+        way = steps.way(state)
+        report = way.draw_pairs()  # lines 4 to 12: P and one pair per neuron
+        way.set_weights()  # lines 13 and 14, op_w: w~
+        normalize(state, steps.normalizer)  # lines 15 and 16, op_n: W, b, c
+        signals = fire_layer(state)  # (N, S, M), the input of the next layer
+        reports.append(replace(report, rates=_rates(signals)))
+    solution = readout.solve(network, split, batch, signals, run)  # lines 19 to 21: the output layer
+    size = network.batch_size(run.budget)
+    return batch, SamplingReport(reports, solution, len(split.train), len(split.held_out), size, run.records)
+
+
 def sample(
     network: SpikingNetwork,
-    X: Any,
-    Y: Any = None,
+    X: npt.ArrayLike | Samples,
+    Y: npt.ArrayLike | None = None,
     *,
-    validation: Any = 0.2,
-    temporal: Any = "grid",
-    input_metric: Any = "entropy",
-    deeper_metric: Any = "entropy",
-    output_metric: Any = "entropy",
-    pairs: Any = "gradient",
-    weights: Any = "dot",
-    normalizer: Any = "mean-std",
-    delays: Any = "correlation",
-    supports: Any = "search",
-    regularization: Any = "search",
-    assembly: Any = "auto",
-    initial_batch: int = 1000,
+    validation: float | Samples | tuple[npt.ArrayLike, npt.ArrayLike] = 0.2,
+    steps: str | Steps = "paper",
+    readout: ReadoutOptions | None = None,
     memory: str | int = "1GB",
-    random_state: Any = None,
+    random_state: Seed = None,
     verbose: int = 0,
 ) -> SamplingReport:
     r"""Set all parameters of `network` from data, without gradients (algorithm ``alg:sswim``).
@@ -81,23 +67,16 @@ def sample(
     ----------
     network : SpikingNetwork
         Its parameters are overwritten.
-    X : array or Tensor of shape (samples, window, inputs), or a source of samples such as `sswim.windows.Windows`
+    X : array or Tensor of shape (samples, window, inputs), or `Samples` such as `sswim.data.Windows`
     Y : array or Tensor of shape (samples, horizon, outputs)
-        Left out if `X` is a source of samples.
-    validation : float, or a source of samples, or a pair (X, Y)
+        Omitted if `X` holds targets too.
+    validation : float, `Samples`, or a pair (X, Y)
         Samples on which the regularisation is chosen; a number takes that fraction from the end of `X`.
-    temporal, pairs, weights, normalizer, delays, supports, regularization : str or object
-        The steps, by name or as objects from `sswim.steps` and `sswim.readout`.
-    input_metric, output_metric : str, object, or sequence of these
-        Distances between inputs and between targets. Of several candidates the pair of least entropy is taken;
-        ``"entropy"`` stands for all that are known by name.
-    deeper_metric : str, object, or sequence of these
-        Distances between the spike trains that reach the second and further hidden layers, each lifted by `VanRossum`.
-    assembly : {"auto", "fast", "exact"} or Assembly
-        How far the sums over all samples are thinned out; see `sswim.traces.Assembly`. ``"auto"`` is exact where that
-        takes seconds, and fast otherwise.
-    initial_batch : int
-        :math:`\tilde M`, the number of samples that everything but the output weights is computed from.
+    steps : Steps or str
+        The steps that sample the hidden layers.
+    readout : Trajectory, Counts or another readout, optional
+        The steps that solve for the output. Default: the paper's `Trajectory`, or `Counts` with least squares for a network
+        that reads traces.
     memory : str or int
         Budget that the batch size is chosen by.
     random_state : int, optional
@@ -117,217 +96,261 @@ def sample(
     >>> report.samples, report.layers[0].silent
     (160, 0)
     """
-    steps = HiddenSteps.named(
-        temporal=temporal,
-        input_metric=input_metric,
-        deeper_metric=deeper_metric,
-        output_metric=output_metric,
-        pairs=pairs,
-        weights=weights,
-        normalizer=normalizer,
-    )
-    if network.direct:
-        raise ValueError(
-            "network: its output reads traces directly, but sample sets one whose voltage draws the horizon. Build it with "
-            "SpikingNetwork(..., output='trajectory'), or use Forecaster or Classifier, which fit direct outputs."
+    mistakes = Mistakes()
+    chosen = resolve("steps", steps, STEPS, "resolved").resolved(mistakes)
+    mistakes.report()
+    split = as_split(as_samples(X, Y, network), validation, network)
+    with Run(memory, random_state, verbose) as run:
+        readout = default_readout(network) if readout is None else readout
+        return sample_network(network, split, chosen, readout, run)[1]
+
+
+@dataclass(frozen=True)
+class Steps(Options):
+    r"""The steps that sample the hidden layers, by name or as objects from `sswim.steps`. Defaults: the paper's.
+
+    Parameters
+    ----------
+    temporal, pairs, weights, normalizer : str or object
+        Delays and supports, distribution over pairs, weights, and normalisation.
+    input_metric, output_metric : str, object, or sequence of these
+        Distances between inputs and between targets. Of several candidates the pair of least entropy is taken;
+        ``"entropy"`` stands for all that have a name.
+    deeper_metric : str, object, or sequence of these
+        Distances between the spike trains that reach the second and further hidden layers, each lifted by `VanRossum`.
+    depth : str or object
+        How deeper layers are sampled: ``"plain"`` as in the paper, or ``"residual"``, by what the layers before leave
+        unexplained, for a readout that reads all layers.
+    initial_batch : int
+        :math:`\tilde M`, the number of samples that everything but the output weights is computed from.
+    """
+
+    temporal: str | Temporal = "grid"
+    input_metric: str | Metric | Sequence[str | Metric] = "entropy"
+    deeper_metric: str | Embedding | Sequence[str | Embedding] = "entropy"
+    output_metric: str | Metric | Sequence[str | Metric] = "entropy"
+    pairs: str | Pairs = "gradient"
+    weights: str | Weights = "dot"
+    normalizer: str | Normalizer = "mean-std"
+    depth: str | PlainDepth | ResidualDepth = "plain"
+    initial_batch: int = 1000
+
+    def resolved(self, mistakes: Mistakes) -> ResolvedSteps:
+        """Return the objects that all names stand for; what is wrong goes to `mistakes`."""
+        check = mistakes.check
+        methods = ("admissible", "log_probabilities", "entropy", "choose", "draw")
+        all_named: dict[str, dict[str, Embedding]] = {"entropy": EMBEDDINGS}
+        return ResolvedSteps(
+            check(resolve, "temporal", self.temporal, TEMPORAL, "assign"),
+            check(resolve_several, "input_metric", self.input_metric, METRICS, all_named, "pairwise"),
+            check(resolve_several, "deeper_metric", self.deeper_metric, EMBEDDINGS, all_named, "pairwise", "embed"),
+            check(resolve_several, "output_metric", self.output_metric, METRICS, all_named, "pairwise"),
+            check(resolve, "pairs", self.pairs, PAIRS, *methods),
+            check(resolve, "weights", self.weights, WEIGHTS, "directions"),
+            check(resolve, "normalizer", self.normalizer, NORMALIZERS, "scale"),
+            check(resolve, "depth", self.depth, DEPTH),
+            check(check_integer, "initial_batch", self.initial_batch, 2),
         )
-    delays = resolve("delays", delays, DELAYS, "correlate")
-    supports = resolve("supports", supports, SUPPORTS, "choose")
-    regularization = resolve("regularization", regularization, REGULARIZATION, "basis")
-    check_integer("initial_batch", initial_batch, 2)
-    budget = parse_memory(memory)
-    random = Randomness(random_state)
-    train, held_out = split_samples(as_samples(X, Y, network), validation, network)
-    if isinstance(assembly, str) and assembly == "auto":
-        work_exact = len(train) * network.horizon * network.hidden[-1] ** 2 * network.outputs
-        assembly = "exact" if work_exact <= EXACT_WORK else "fast"
-    assembly = resolve("assembly", assembly, {"auto": None, **ASSEMBLIES}, "representatives")
-
-    size = batch_size(network, budget)
-    device, dtype = network.readout.weights.device, network.readout.weights.dtype
-    work = [Workspace() for _ in network.layers]
-
-    with Tracker(verbose) as tracker:
-        spikes, targets, layer_reports = sample_from(network, train, initial_batch, steps, budget, random, tracker)
-        count = len(targets)
-
-        with tracker.step("output delays"):
-            correlation: Tensor | float = 0.0
-            if hasattr(delays, "within"):
-                delays = delays.within(count, len(spikes), network.outputs * network.window * network.horizon)
-            for part in tracker.count(batches(min(count, getattr(delays, "samples", None) or count), size)):
-                correlation = correlation + delays.correlate(
-                    spikes[:, :, part].to(dtype), targets[part], network.start, network.window, part.start
-                )
-            lags = delays.lags(correlation)
-
-        kernel = network.readout.kernel
-
-        def trace(lag: float, support: float) -> Trace:
-            # The kernel, not its onset, has to stand at the lag.
-            delay = max(lag - kernel_peak(kernel) * support, 0.0)
-            return Trace(kernel, delay, support, network.start, network.horizon, assembly.tolerance)
-
-        compared = slice(0, assembly.samples)
-
-        def residuals(seen: Sequence[Trace], precision: torch.dtype = dtype) -> tuple[Tensor, Tensor]:
-            A, y = spikes[:, :, compared], targets[compared]
-            return _least_residuals(network, A, y, seen, size, tracker, work[-1], precision)
-
-        with tracker.step("output supports"):
-            candidates, lag = supports.candidates(network.horizon), supports.shared_lag(lags)
-            table = torch.full((len(candidates), network.outputs), torch.inf, dtype=torch.float64, device=device)
-            wanted = torch.arange(0, len(candidates) if len(candidates) > 1 else 0, assembly.skip)
-            sharp = torch.ones(len(candidates), dtype=torch.bool)
-            while len(wanted):
-                table[wanted], sharp[wanted] = residuals([trace(lag, float(sigma_c)) for sigma_c in candidates[wanted]])
-                best = table.argmin(dim=0).unique().cpu()
-                near = (best[:, None] + torch.arange(1 - assembly.skip, assembly.skip)).unique()
-                near = near[(near >= 0) & (near < len(candidates))]
-                wanted = near[table[near, 0].cpu().isinf()]
-            if assembly.tolerance == 0:  # close calls among nearly dependent traces: float64 decides
-                near_best = table <= 1.01 * table.min(dim=0).values
-                close = ~sharp & (near_best & (near_best.sum(dim=0) > 1)).any(dim=1).cpu()
-                again = [trace(lag, float(sigma_c)) for sigma_c in candidates[close]]
-                if again:
-                    table[close] = residuals(again, torch.float64)[0]
-            chosen_supports = supports.choose(candidates, table).to(lags)
-
-        with tracker.step("output traces"):
-            distinct = assembly.representatives(lags, chosen_supports)
-            traces = [trace(lag, support) for lag, support in distinct.tolist()]
-            own = (torch.stack([lags, chosen_supports], dim=1)[:, None] == distinct).all(dim=2)  # (C, traces)
-            # Each output keeps its own pair if that is there, and takes the one of least residual otherwise.
-            group = own.int().argmax(dim=1)
-            if not bool(own.any(dim=1).all()):
-                group = residuals(traces)[0].argmin(dim=0)
-            lags, chosen_supports = distinct[group].T
-            used = group.unique().tolist()
-            traces, members = [traces[g] for g in used], [(group == g).nonzero()[:, 0] for g in used]
-            spikes = torch.empty(0)  # the initial batch has done its part
-
-        with tracker.step("output weights"):
-            filters_all = network.hidden_filters(steps=max(seen.last for seen in traces))
-            gathered = _gather(network, traces, members, exact=assembly.tolerance == 0, budget=budget)
-            for part in tracker.count(batches(len(train), size)):
-                x, y = train.inputs(part), train.targets(part).to(device)
-                require_finite(x, y)
-                A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
-                for _, place in gathered:
-                    place.update(A, y, work[-1])
-            made = {i: equations for of, place in gathered for i, equations in zip(of, place.result(), strict=True)}
-            on_train = [made[i] for i in range(len(traces))]
-            del gathered, made
-
-        with tracker.step("regularisation"):
-            readout = network.readout
-            lambdas = torch.empty(network.outputs, dtype=torch.float64, device=device)
-            bases = [regularization.basis(equations) for equations in on_train]
-            on_held_out = [
-                _equations(network, len(m), basis.shape[1] if basis is not None else None)
-                for m, basis in zip(members, bases, strict=True)
-            ]
-            needed = len(held_out) if any(len(sums.gram) for sums in on_held_out) else 0
-            for part in tracker.count(batches(needed, size)):
-                x, y = held_out.inputs(part), held_out.targets(part).to(device)
-                require_finite(x, y)
-                A = network.hidden_spikes(x, filters_all, work)  # (N, S, B)
-                for seen, outputs, sums, basis in zip(traces, members, on_held_out, bases, strict=True):
-                    features = seen.features(A, work[-1])
-                    if basis is not None:
-                        features = (basis.T.to(dtype) @ features.flatten(1)).unflatten(1, features.shape[1:])
-                    sums.update(features, *seen.targets(y[:, :, outputs]))
-            for g, outputs in enumerate(members):
-                w, b, lambdas[outputs] = regularization.solve(on_train[g], on_held_out[g], bases[g])
-                readout.weights[outputs] = w.T.to(dtype)
-                readout.biases[outputs] = b.to(dtype)
-            readout.supports.copy_(chosen_supports)
-            readout.delays.copy_((lags - kernel_peak(kernel) * chosen_supports).clamp_min(0))
-
-    return SamplingReport(
-        layers=layer_reports,
-        lags=lags.cpu(),
-        lambdas=lambdas.cpu(),
-        traces=len(traces),
-        assembly=assembly,
-        samples=len(train),
-        validation_samples=len(held_out),
-        batch_size=size,
-        steps=tracker.records,
-    )
 
 
-def split_samples(samples: Samples, validation: Any, network: SpikingNetwork) -> tuple[Samples, Samples]:
+STEPS: dict[str, Steps] = {
+    "paper": Steps(),
+    "forecast": Steps(temporal="spread", normalizer="diverse"),
+    "classify": Steps(
+        temporal="share",
+        input_metric="l2",
+        deeper_metric="l2",
+        output_metric="class",
+        normalizer="diverse",
+        depth="residual",
+        initial_batch=900,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ResolvedSteps:
+    """The steps of `Steps` as objects, metrics with their names."""
+
+    temporal: Temporal
+    input_metrics: dict[str, Metric]
+    deeper_metrics: dict[str, Embedding]
+    output_metrics: dict[str, Metric]
+    pairs: Pairs
+    weights: Weights
+    normalizer: Normalizer
+    depth: PlainDepth | ResidualDepth
+    initial_batch: int
+
+    def way(self, state: LayerState) -> Way:
+        """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if so wanted."""
+        deeper = state.l > 1 and isinstance(self.depth, ResidualDepth) and not isinstance(self.weights, RandomWeights)
+        return self.depth.way(state) if deeper else ByPairs(self, state)
+
+
+def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:
+    """Return samples that fit the network, from arrays or samples."""
+    if isinstance(X, Samples):
+        samples = X
+    elif Y is None:
+        raise TypeError(f"Y must be given with X, or X must be Samples such as sswim.data.Windows, got X of {type(X)}.")
+    else:
+        samples = TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
+    first = slice(0, 1)
+    if not len(samples):
+        raise ValueError("X must hold at least two samples, got none.")
+    for name, shape, rule in (
+        ("X", dense(samples.inputs(first)).shape[1:], (network.window, network.inputs)),
+        ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
+    ):
+        if tuple(shape) != rule:
+            raise ValueError(
+                f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
+            )
+    return samples
+
+
+def as_split(
+    samples: Samples, validation: float | Samples | tuple[npt.ArrayLike, npt.ArrayLike], network: SpikingNetwork
+) -> Split:
     """Return training and validation samples."""
     if isinstance(validation, tuple):
-        held_out = as_samples(validation[0], validation[1], network)
-    elif not isinstance(validation, (int, float)):
-        held_out = as_samples(validation, None, network)
+        split = Split(samples, as_samples(validation[0], validation[1], network))
+    elif isinstance(validation, Samples):
+        split = Split(samples, as_samples(validation, None, network))
     else:
-        total = len(samples)
-        kept = total - max(1, int(total * check_fraction("validation", validation)))
-        held_out = Subset(samples, torch.arange(kept, total))
-        samples = Subset(samples, torch.arange(kept))
-    if len(samples) < 2:
-        raise ValueError(f"X: at least two training samples are needed to draw a pair, got {len(samples)}.")
-    return samples, held_out
+        split = Split.at(samples, kept_for_training(len(samples), check_fraction("validation", validation)))
+    if len(split.train) < 2:
+        raise ValueError(f"X: at least two training samples are needed to draw a pair, got {len(split.train)}.")
+    return split
 
 
-def _least_residuals(
-    network: SpikingNetwork,
-    spikes: Tensor,
-    targets: Tensor,
-    traces: Sequence[Trace],
-    size: int,
-    tracker: Tracker,
-    work: Workspace,
-    precision: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """Return the least residuals (traces, outputs) if all outputs saw the same trace, and which of the traces' are sharp."""
-    tried = [_equations(network, network.outputs) for _ in traces]
-    for part in tracker.count(batches(spikes.shape[2], size)):
-        batch, y = spikes[:, :, part], targets[part]
-        A = work.take("potentials", targets.new_empty(0, dtype=precision), *batch.shape).copy_(batch)
-        for trace, equations in zip(traces, tried, strict=True):
-            equations.update(trace.features(A, work), *trace.targets(y))
-    found = [equations.least_residual() for equations in tried]
-    return torch.stack([residual for residual, _ in found]), torch.tensor([sharp for _, sharp in found])
+def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) -> InitialBatch:
+    """Draw the initial batch: :math:`X_I, Y_I`."""
+    like = network.readout.weights
+    with run.step("initial batch"):
+        order = torch.randperm(len(train), generator=run.random("batch"))
+        x = train.inputs(order[:count])
+        signals = (x if isinstance(x, Tensor) else x.dense()).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
+        targets = train.targets(order[:count]).to(like)  # (M, H, C)
+        require_finite(signals, targets)
+    return InitialBatch(order, signals, targets)
 
 
-class _OneTrace:
-    """The sums of one trace, compressed to its rank."""
-
-    def __init__(self, network: SpikingNetwork, trace: Trace, outputs: Tensor) -> None:
-        self._trace, self._outputs, self._equations = trace, outputs, _equations(network, len(outputs))
-
-    def update(self, spikes: Tensor, targets: Tensor, work: Workspace) -> None:
-        self._equations.update(self._trace.features(spikes, work), *self._trace.targets(targets[:, :, self._outputs]))
-
-    def result(self) -> list[NormalEquations]:
-        return [self._equations]
-
-
-def _gather(
-    network: SpikingNetwork, traces: Sequence[Trace], members: Sequence[Tensor], *, exact: bool, budget: int
-) -> list[tuple[list[int], _OneTrace | SlidingEquations]]:
-    """Return where to sum up, with the numbers of the traces that come out: alone, or if exact those that only shift."""
-    kernel, steps, neurons = network.readout.kernel, network.steps, network.hidden[-1]
-    together: dict[tuple[float, float], list[int]] = {}
-    for i, trace in enumerate(traces):
-        shifts = exact and shiftable(kernel, trace.delay, trace.support, steps)
-        together.setdefault((trace.support, trace.delay % 1) if shifts else (-1.0 - i, 0.0), []).append(i)
-    found: list[tuple[list[int], _OneTrace | SlidingEquations]] = []
-    for numbers in together.values():
-        numbers = sorted(numbers, key=lambda i: traces[i].delay)
-        if len(numbers) == 1 or 2 * len(numbers) * neurons**2 * 8 > budget:
-            found += [([i], _OneTrace(network, traces[i], members[i])) for i in numbers]
-            continue
-        delays, of = [traces[i].delay for i in numbers], [members[i] for i in numbers]
-        support, device = traces[numbers[0]].support, network.readout.weights.device
-        found.append((numbers, SlidingEquations(kernel, delays, support, network.start, network.horizon, of, neurons, device)))
-    return found
+def set_times(network: SpikingNetwork, l: int, signals: Tensor, step: Temporal) -> None:
+    """Set delays, supports and refractory supports of layer `l` (``op_t``)."""
+    layer, L = network.layers[l - 1], len(network.layers)
+    tau, sigma, varsigma = step.assign(
+        l, L, neurons=layer.neurons, window=network.window, horizon=network.horizon, signals=signals
+    )
+    for name, value in (("delays", tau), ("supports", sigma), ("refractory supports", varsigma)):
+        check_result(f"temporal: {name}", value, layer.neurons)
+        least = float(value.min())
+        if least < 0 or (least == 0 and name != "delays"):
+            rule = "at least 0" if name == "delays" else "above 0"
+            raise ValueError(f"temporal: {name} must be {rule}, in steps, got {least:g}.")
+    layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
 
 
-def _equations(network: SpikingNetwork, outputs: int, features: int | None = None) -> NormalEquations:
-    features = network.hidden[-1] if features is None else features
-    return NormalEquations(features, outputs, network.horizon, network.readout.weights.device)
+class ByPairs:
+    """Samples the weights of one layer from pairs of samples, as in the paper."""
+
+    def __init__(self, steps: ResolvedSteps, state: LayerState) -> None:
+        self._steps, self._state = steps, state
+
+    def draw_pairs(self) -> LayerReport:
+        """Choose the metrics by entropy and draw one pair per neuron (lines 4 to 12)."""
+        steps, state = self._steps, self._state
+        input_metrics: dict[str, Metric] = steps.input_metrics
+        if state.l > 1:
+            h = float(state.layer.supports.median())
+            input_metrics = {name: VanRossum(m, state.layer.kernel, h) for name, m in steps.deeper_metrics.items()}
+        with state.run.step(f"layer {state.l}: pairs"):
+            report = self._drawn(input_metrics)
+        self._pairs = report.pairs
+        return replace(report, pairs=state.batch.order[report.pairs])
+
+    def _drawn(self, input_metrics: dict[str, Metric]) -> LayerReport:
+        """Return one pair per neuron, as numbers within the initial batch."""
+        signals, targets, pairs, neurons = (
+            self._state.signals,
+            self._state.batch.targets,
+            self._steps.pairs,
+            self._state.layer.neurons,
+        )
+        x, output_metrics = signals.permute(2, 1, 0), self._steps.output_metrics  # (M, I, D)
+        norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
+        named = [(i, o) for i in input_metrics for o in output_metrics]
+
+        def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
+            d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
+            d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
+            return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
+
+        # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
+        # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
+        for every_channel in (True, False) if self._state.l == 1 else (False,):
+            ok = pairs.admissible(norms, every_channel=every_channel)
+            good = int(ok.sum())
+            if good * (good - 1) // 2 < neurons and every_channel:
+                continue
+            best, entropies = named[0], {}
+            few = ok.nonzero()[:, 0].cpu()[: pairs.entropy_samples]
+            if len(named) > 1 and len(few) > 1:
+                entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, few, ok).items()}
+                best = pairs.choose(entropies, neurons, len(few) * (len(few) - 1) / (good * (good - 1)))
+            log_p = distributions([best], slice(None), ok)[best]
+            entropies[best] = entropies.get(best, pairs.entropy(log_p))
+            if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
+                break
+        drawn = pairs.draw(log_p, neurons, self._state.run.random("pairs", self._state.l))
+        return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)
+
+    def set_weights(self) -> None:
+        """Set the weights to the direction that separates each neuron's pair (lines 13 and 14)."""
+        layer, signals, run, l = self._state.layer, self._state.signals, self._state.run, self._state.l
+        filters, generator = self._state.filters, self._state.run.random("weights", self._state.l)
+        S = filters.shape[1]
+        with run.step(f"layer {l}: weights"):
+            # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
+            chunk = max(16, int(run.budget / 4 / (96 * layer.senders * S)) // 16 * 16)
+            for part in run.count(batches(layer.neurons, chunk, even=False)):
+                pair = signals[:, :, self._pairs[part]].to(filters)  # (D, I, n, 2)
+                psi_1, psi_2 = (filters[part] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
+                w = self._steps.weights.directions(psi_1.mT, psi_2.mT, generator)  # (n, D)
+                layer.weights[part] = check_result("weights", w, len(self._pairs[part]), layer.senders).to(layer.weights)
+
+
+def normalize(state: LayerState, step: Normalizer) -> None:
+    """Scale the weights of a layer, and set its biases and spike costs, by its potentials on the initial batch."""
+    layer, work, statistics = state.layer, Workspace(), PotentialStatistics()
+    with state.run.step(f"layer {state.l}: normalisation"):
+        for part in state.run.count(_parts(state)):
+            sent = state.signals[:, :, part].to(state.filters)
+            statistics.update(filter_signals(state.filters, layer.weights, sent, work))
+        alpha, beta, gamma = step.scale(statistics)
+        layer.weights *= alpha[:, None].to(layer.weights)
+        layer.biases.copy_(beta)
+        layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
+
+
+def fire_layer(state: LayerState) -> Tensor:
+    """Return the spikes (neurons, steps, batch) of a layer on the initial batch, uint8."""
+    layer, filters, work = state.layer, state.filters, Workspace()
+    shape = layer.neurons, state.network.steps, state.signals.shape[2]
+    spikes = torch.empty(shape, dtype=torch.uint8, device=filters.device)
+    with state.run.step(f"layer {state.l}: spikes"):
+        for part in state.run.count(_parts(state)):
+            v = layer.potentials(state.signals[:, :, part].to(filters), filters, work)
+            spikes[:, :, part] = layer.fire(v).to(torch.uint8)
+    return spikes
+
+
+def _parts(state: LayerState) -> list[slice]:
+    """Cut the initial batch into parts that fit into memory."""
+    return batches(state.signals.shape[2], state.network.batch_size(state.run.budget))
+
+
+def _rates(spikes: Tensor) -> Tensor:
+    """Return spikes per step (neurons,) from spikes (neurons, steps, batch)."""
+    return (spikes.sum(dim=(1, 2), dtype=torch.float64) / spikes[0].numel()).cpu()

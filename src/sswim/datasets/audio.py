@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy.io import wavfile
 
-from sswim.cochlea import Cochlea
+from sswim.data.cochlea import Cochlea
 from sswim.datasets._files import cut, find_folder, read_npz
 
 __all__ = ["load_fsdd"]

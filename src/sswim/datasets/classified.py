@@ -9,13 +9,17 @@ from typing import Any
 
 from sklearn.datasets import load_digits
 
+from sswim.data.events import ExactEvents
 from sswim.datasets.audio import load_fsdd
 from sswim.datasets.images import load_images
 from sswim.datasets.nmnist import load_nmnist
 from sswim.datasets.shd import load_shd
-from sswim.events import ExactEvents
+from sswim.readout.counts import Counts
 
-__all__ = ["CLASSIFIED", "Classified", "classified"]
+__all__ = ["CLASSIFIED", "Classified", "Options", "classified"]
+
+Samples = tuple[Any, ...]
+Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -25,40 +29,41 @@ class Classified:
     Attributes
     ----------
     load : callable
-        Returns training samples, their labels, test samples, and theirs.
+        Returns training samples, their labels, test samples, and their labels.
     paper, ours : dict
         Options of `Classifier.paper` and of `Classifier` that suit the data.
     """
 
-    load: Callable[[], tuple[Any, ...]]
-    paper: dict[str, Any] = field(default_factory=dict)
-    ours: dict[str, Any] = field(default_factory=lambda: {"encoder": "image"})
+    load: Callable[[], Samples]
+    paper: Options = field(default_factory=dict)
+    ours: Options = field(default_factory=lambda: {"encoder": "image"})
 
 
-def _digits() -> tuple[Any, ...]:
+def _digits() -> Samples:
     X, y = load_digits(return_X_y=True)
     X = X.reshape(-1, 8, 8)
     return X[:1200], y[:1200], X[1200:], y[1200:]
 
 
-def _events(duration: float, scale: float, seen: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return options for events that last so long: exact times for the paper's, and half as many whole steps for ours.
+def _events(duration: float, scale: float, seen: float) -> tuple[Options, Options]:
+    """Return options for events of a duration: exact times for the paper's, and half as many whole steps for ours.
 
     The paper's output reads what hidden neurons do past the window, and they remember some 50 steps: a window must not be
     longer than the part that tells classes apart.
     """
     exact = ExactEvents(steps=math.ceil(seen * scale), scale=scale)
     whole = ExactEvents(steps=math.ceil(duration * scale / 2), scale=scale / 2, exact=False)
-    return {"encoder": exact}, {"encoder": whole, "traces": (math.inf, 8.0)}
+    return {"encoder": exact}, {"encoder": whole, "readout": Counts(traces=(math.inf, 8.0))}
 
 
-def _sounds(duration: float, seen: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the same for sounds of so many seconds, with the paper's kernel for them.
+def _sounds(duration: float, seen: float) -> tuple[Options, Options]:
+    """Return the same for sounds of a duration in seconds, with the paper's kernel for them.
 
     Kernel, duration and trace of ours were chosen on FSDD's four training speakers, each held out in turn.
     """
     paper, ours = _events(duration, 100, seen)
-    return {**paper, "kernel": "morlet-wide"}, {**ours, "traces": (math.inf, 20.0), "kernel": "morlet-wide"}
+    suited = {"readout": Counts(traces=(math.inf, 20.0)), "kernel": "morlet-wide"}
+    return {**paper, "kernel": "morlet-wide"}, {**ours, **suited}
 
 
 CLASSIFIED: dict[str, Classified] = {

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sswim._checks import check_integer
 from sswim.datasets._fetch import fetch
 from sswim.datasets._files import find_folder, read_npz
 from sswim.datasets.files import read_series
 from sswim.datasets.traffic import read_hdf
 from sswim.datasets.wind_farm import load_wind_farm
+from sswim.options import check_integer
 
 __all__ = ["SERIES", "SeriesSet", "fill_zeros", "find_own", "find_series", "load_series", "read_text", "series_set"]
 
@@ -37,7 +37,7 @@ class SeriesSet:
     window : int
         Rows that models look at.
     split : tuple of three floats
-        Which parts of the windows are for training, validation and test, in this order in time: see `sswim.protocol`.
+        Which parts of the windows are for training, validation and test, in this order in time: see `sswim.evaluate.protocol`.
     season : int
         Rows after which the seasonal naive forecast repeats the series: a day, where windows allow it.
     breaks : int or None

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sswim._checks import check_integer
 from sswim.datasets._fetch import fetch
 from sswim.datasets._files import find_folder
+from sswim.options import check_integer
 
 __all__ = ["load_shd"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sswim._checks import check_integer
+from sswim.options import check_integer
 
 __all__ = ["from_tonic"]
 

@@ -8,11 +8,14 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
-from sswim.estimators import Forecaster
 from sswim.experiments.experiment import Experiment, count_seeds
 from sswim.experiments.forecasts import GRIDS, LONG, ORIGINAL, SHORT, STAND_INS, chosen, fit_and_test, given, task
-from sswim.readout import LambdaSearch
+from sswim.forecaster import Forecaster
+from sswim.readout.trajectory import Trajectory
+from sswim.regression import LambdaSearch
+from sswim.sampling import Steps
 from sswim.steps import EMBEDDINGS, Fluctuation, MeanStd
 
 __all__ = ["ablation", "entropy"]
@@ -23,7 +26,14 @@ NORMALIZERS = {"MS": MeanStd(), "FL r=2": Fluctuation(distance=2.0)}
 
 
 def _fit(
-    data: str, horizon: int, neurons: int, stride: int, seed: int, window: int | None = None, **options: Any
+    data: str,
+    horizon: int,
+    neurons: int,
+    stride: int,
+    seed: int,
+    window: int | None = None,
+    regularization: str | LambdaSearch = "search",
+    **steps: Any,
 ) -> dict[str, Any]:
     """Return the test scores of the paper's network with some of its steps changed."""
     cut = task(data, horizon, window=window, scaling="series")
@@ -32,12 +42,11 @@ def _fit(
         horizon,
         hidden=(neurons,),
         validation=cut.validation,
-        stride=stride,
-        scaling="none",
-        clip=False,
+        scaling=Scaling("none", clip=False, floor=False),
         random_state=seed,
         verbose=0,
-        **options,
+        readout=Trajectory(stride=stride, regularization=regularization),
+        steps=Steps(**steps),
     )
     return fit_and_test(model, cut)
 

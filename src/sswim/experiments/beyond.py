@@ -11,43 +11,45 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
+from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
-from sswim.estimators import Forecaster
+from sswim.evaluate.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.experiments.echo_state import EchoState
 from sswim.experiments.experiment import Experiment, count_seeds
 from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, given, label, task
+from sswim.forecaster import Forecaster
+from sswim.readout.direct import Direct
+from sswim.readout.trajectory import Trajectory
+from sswim.sampling import STEPS
 from sswim.steps import Diverse
 
 __all__ = ["beyond", "ideas"]
 
 HORIZONS = (6, 24, 48, 96)
-OURS: dict[str, dict[str, Any]] = {"sswim": {}, "spikes only": {"skip": False}}
+OURS: dict[str, dict[str, Any]] = {"sswim": {}, "spikes only": {"readout": Direct(skip=False)}}
 # The default with one thing changed.
 IDEAS: dict[str, dict[str, Any]] = {
     "sswim": {},
-    "spikes only": {"skip": False},
-    "tuned for a minute": {"tune": "60s"},
+    "spikes only": {"readout": Direct(skip=False)},
     "no spikes: 1 neuron": {"hidden": (1,)},
     "scaling standard": {"scaling": "standard"},
     "scaling window": {"scaling": "window"},
-    "no corrections per channel": {"corrections": 0},
-    "nothing of other channels": {"common": 0},
-    "neither of both": {"corrections": 0, "common": 0},
-    "one network for all channels": {"channels": "joint", "skip": False, "hidden": (300,)},
-    "no floor": {"floor": False},
+    "no corrections per channel": {"readout": Direct(corrections=0)},
+    "nothing of other channels": {"readout": Direct(common=0)},
+    "neither of both": {"readout": Direct(corrections=0, common=0)},
+    "one network for all channels": {"channels": "joint", "readout": Direct(skip=False), "hidden": (300,)},
+    "no floor": {"scaling": Scaling(floor=False)},
     "200 neurons": {"hidden": (200,)},
     "2 layers of 50": {"hidden": (50, 50)},
     "2 layers of 100": {"hidden": (100, 100)},
-    "1 trace": {"traces": (3.0,)},
-    "5 traces": {"traces": (1.0, 3.0, 8.0, 20.0, 50.0)},
-    "random weights": {"weights": "random"},
-    "blocks by what is left": {"blocks": 4},
-    "the paper's grid of delays": {"temporal": "grid"},
-    "delays from the data": {"temporal": "memory"},
-    "the paper's firing": {"normalizer": "mean-std"},
-    "half the firing": {"normalizer": Diverse(high=0.3)},
-    "more firing": {"normalizer": Diverse(low=0.2, high=0.9, cost=1.0)},
+    "1 trace": {"readout": Direct(traces=(3.0,))},
+    "5 traces": {"readout": Direct(traces=(1.0, 3.0, 8.0, 20.0, 50.0))},
+    "random weights": {"steps": STEPS["forecast"].replace(weights="random")},
+    "the paper's grid of delays": {"steps": STEPS["forecast"].replace(temporal="grid")},
+    "delays from the data": {"steps": STEPS["forecast"].replace(temporal="memory")},
+    "the paper's firing": {"steps": STEPS["forecast"].replace(normalizer="mean-std")},
+    "half the firing": {"steps": STEPS["forecast"].replace(normalizer=Diverse(high=0.3))},
+    "more firing": {"steps": STEPS["forecast"].replace(normalizer=Diverse(low=0.2, high=0.9, cost=1.0))},
     "hat kernel": {"kernel": "hat"},
     "exponential kernel": {"kernel": "exponential"},
 }
@@ -108,7 +110,7 @@ def measure(
         options = _reservoir(data, horizon, units, window)
         made = EchoState(cut.window, horizon, units=units, validation=cut.validation, seed=seed, options=options)
     elif model == "paper":
-        made = Forecaster.paper(cut.window, horizon, hidden=(neurons or 750,), stride=stride, **common)
+        made = Forecaster.paper(cut.window, horizon, hidden=(neurons or 750,), readout=Trajectory(stride=stride), **common)
     else:
         made = Forecaster(cut.window, horizon, hidden=(neurons or 100,), **OURS[model], **common)
     return fit_and_test(made, cut)

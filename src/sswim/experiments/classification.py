@@ -10,21 +10,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sswim import voltage_classes
 from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
 from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.readout.voltage import voltages
 
 __all__ = ["classification"]
 
 WIDTHS = (256, 512, 1000)
 # The paper's; ours; ours with the weights of a regression; and that with deeper layers sampled as in the paper.
 MODELS = ("paper", "ours", "regression", "plain")
-OURS: dict[str, dict[str, Any]] = {
-    "ours": {},
-    "regression": {"loss": "squared_error"},
-    "plain": {"loss": "squared_error", "depth": "plain"},
-}
+# Loss of the readout, and how deeper layers are sampled.
+OURS = {"ours": ("log_loss", "residual"), "regression": ("squared_error", "residual"), "plain": ("squared_error", "plain")}
 # What is sampled by: metrics of the input and of deeper layers, and weights. Random weights do not depend on metrics.
 SAMPLINGS = {
     "dot, L2": (("l2", "l2"), "dot"),
@@ -87,23 +84,26 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
     X, y, test, labels = _load(data)
     X, y = X[:samples], y[:samples]
     metrics, weights = SAMPLINGS[sampling]
-    options: dict[str, Any] = {
-        "input_metric": metrics[0],
-        "deeper_metric": metrics[1],
-        "weights": weights,
+    sampling_steps = {
+        "steps__input_metric": metrics[0],
+        "steps__deeper_metric": metrics[1],
+        "steps__weights": weights,
         "random_state": seed,
         "verbose": 0,
     }
     if model != "paper":
-        ours = Classifier(hidden, **classified(data).ours, **OURS[model], **options)
+        loss, depth = OURS[model]
+        ours = Classifier(hidden, **classified(data).ours).set_params(**sampling_steps)
+        ours.set_params(readout__loss=loss, steps__depth=depth)
         return {model: float(ours.fit(X, y).score(test, labels))}
-    fitted = Classifier.paper(hidden, readout="spikes", normalize=True, **classified(data).paper, **options).fit(X, y)
-    scale, shift, _ = fitted.normalization_
-    v, readout = voltage_classes.voltages(fitted, fitted._unlabelled(test)), fitted.network_.readout
+    paper = Classifier.paper(hidden, readout="spikes", **classified(data).paper).set_params(**sampling_steps)
+    fitted = paper.set_params(readout__normalize=True).fit(X, y).model_
+    scale, shift, _ = fitted.report.solution.normalization or (1.0, 0.0, 0.0)
+    v, readout = voltages(fitted.network, fitted.samples(test), fitted.memory), fitted.network.readout
     found = {"spikes_normalized": readout.fire(v.clone()), "voltage": v.sub_(shift).div_(scale)}
     readout.costs.data.fill_(PAPER_COST)
     found["spikes"] = readout.fire(v.clone())
-    answers = {name: fitted.classes_[output.sum(dim=1).argmax(dim=0).numpy()] for name, output in found.items()}
+    answers = {name: fitted.classes[output.sum(dim=1).argmax(dim=0).numpy()] for name, output in found.items()}
     return {name: float(np.mean(answer == labels)) for name, answer in answers.items()}
 
 

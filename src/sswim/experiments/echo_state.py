@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim._scaling import standard_scales
-from sswim.metrics import Evaluation, ForecastErrors
-from sswim.readout import LambdaSearch, NormalEquations
+from sswim.data.encoder import standard_scales
+from sswim.data.windows import kept_for_training
+from sswim.evaluate.metrics import Evaluation, ForecastErrors
+from sswim.regression import LambdaSearch, Sums
 
 __all__ = ["EchoState"]
 
@@ -66,14 +67,12 @@ class EchoState:
                 y = torch.from_numpy(rows[self.window :]).unfold(0, self.horizon, 1).mT[:count]
                 yield torch.from_numpy(np.ascontiguousarray(f)), y
 
-    def _sums(
-        self, stretches: list[np.ndarray], units: int, options: dict[str, float], every: int = 1
-    ) -> list[NormalEquations]:
+    def _sums(self, stretches: list[np.ndarray], units: int, options: dict[str, float], every: int = 1) -> list[Sums]:
         """Return the sums of training and of validation rows, for every so many steps ahead."""
         channels, ahead = stretches[0].shape[1], -(-self.horizon // every)
         total = sum(max(len(rows) - self.window - self.horizon + 1, 0) for rows in stretches)
-        kept = total - max(1, int(total * self.validation))
-        sums = [NormalEquations(units + channels, ahead * channels) for _ in range(2)]
+        kept = kept_for_training(total, self.validation)
+        sums = [Sums(units + channels, ahead * channels) for _ in range(2)]
         first = 0
         for f, y in self._origins(stretches, units, options):
             y = (y[:, ::every] - self.mean) / self.spread

@@ -11,13 +11,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sswim.data.encoder import Scaling
+from sswim.data.windows import kept_for_training
 from sswim.datasets.series import SERIES
-from sswim.estimators import Forecaster
 from sswim.experiments.experiment import Experiment, count_seeds
 from sswim.experiments.forecasts import GRIDS, ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
-from sswim.kernels import KERNELS
-from sswim.readout import LambdaSearch
-from sswim.training import SCRATCH
+from sswim.forecaster import Forecaster
+from sswim.gradient.training import TRAININGS as TRAINED
+from sswim.gradient.training import FromScratch
+from sswim.network.kernels import KERNELS
+from sswim.readout.trajectory import Trajectory
+from sswim.regression import LambdaSearch
 
 __all__ = ["forecasting", "published", "timing"]
 
@@ -51,7 +55,7 @@ def cells(
     window: int | None = None,
     grid: str = "extended",
 ) -> list[dict[str, Any]]:
-    """Return the settings of all runs: first what is sampled, then what gradients train.
+    """Return the settings of all runs: first sampled networks, then those that gradients train.
 
     `window` is that of the data set unless told, `stride` every how many windows are used for fitting, `epochs` the most that
     gradients train for: the paper's 250 and 750 unless told. The search for lambda goes beyond the paper's `grid` while the
@@ -95,25 +99,24 @@ def measure(
 ) -> dict[str, Any]:
     """Return the test scores of the paper's network in one training."""
     cut = task(data, horizon, window=window, scaling=scaling)
-    options: dict[str, Any] = {"scaling": "none", "clip": False} if scaling == "series" else {"scaling": "channel"}
+    trained = None
     if training != "sample":
-        gradient = {"epochs": epochs, "checkpoint": checkpoint}
-        options |= {"train": training, "gradient": {k: v for k, v in gradient.items() if v is not None}}
+        trained = TRAINED[training].replace(**given(epochs=epochs), checkpoint=checkpoint)
     model = Forecaster.paper(
         cut.window,
         horizon,
         hidden=(neurons,),
         kernel=kernel,
         validation=cut.validation,
-        stride=stride,
-        regularization=LambdaSearch(extend=grid == "extended"),
+        readout=Trajectory(stride=stride, regularization=LambdaSearch(extend=grid == "extended")),
+        scaling=Scaling("none", clip=False, floor=False) if scaling == "series" else Scaling("channel", floor=False),
+        training=trained,
         random_state=seed,
         verbose=0,
-        **options,
     )
     found = fit_and_test(model, cut) | {"train_windows": model.report_.samples}
-    if training != "sample":
-        history = model.training_
+    history = model.training_
+    if history is not None:
         found |= {"epochs_run": len(history.records) - 1, "best_epoch": history.best_epoch, "stopped": history.stopped}
     return found
 
@@ -200,26 +203,26 @@ def timing_measure(
     """Return the seconds of a fit, or of an epoch over all training windows as far as a part of them tells."""
     cut = task(data, horizon, window=window, scaling="series")
     total = sum(max(len(s) - cut.window - horizon + 1, 0) for s in cut.known)
-    trained = total - max(1, int(total * cut.validation))
+    trained = kept_for_training(total, cut.validation)
     same: dict[str, Any] = {"kernel": "hat", "scaling": "series", "neurons": neurons, "seed": seed, "window": window}
     if training == "sample":
         found = measure(data, horizon, training=training, stride=1, epochs=None, **same)
         return {"seconds_needed": found["fit_seconds"], "rse": found["rse"], "train_windows": found["train_windows"]}
     stride = max(1, trained // TIMED)
-    options: dict[str, Any] = {"scaling": "none", "clip": False, "train": "gradient", "gradient": {"epochs": epochs}}
     model = Forecaster.paper(
         cut.window,
         horizon,
         hidden=(neurons,),
         kernel="hat",
         validation=cut.validation,
-        stride=stride,
+        readout=Trajectory(stride=stride),
+        scaling=Scaling("none", clip=False, floor=False),
+        training=FromScratch(epochs=epochs),
         random_state=seed,
         verbose=0,
-        **options,
     )
-    model.fit(cut.known)
-    records = model.training_.records
+    history = model.fit(cut.known).training_
+    records = history.records if history is not None else []
     epoch = (records[-1].seconds - records[0].seconds) / max(len(records) - 1, 1)
     scale = trained / model.report_.samples
     return {"epoch_seconds": epoch * scale, "train_windows": trained, "timed_windows": model.report_.samples}
@@ -234,7 +237,7 @@ def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
     sampled = runs[runs["training"] == "sample"].groupby(keys, sort=False)[["seconds_needed"]].mean()
     epoch = runs[runs["training"] == "gradient"].groupby(keys, sort=False)[["epoch_seconds"]].mean()
     both = sampled.join(epoch)
-    most = SCRATCH["epochs"]
+    most = FromScratch().epochs
     told = {
         "sampling, s": both["seconds_needed"],
         "one epoch, s": both["epoch_seconds"],
@@ -256,9 +259,15 @@ def timing_draw(runs: pd.DataFrame) -> Figure:
         here = shown[shown["data"] == name]
         at = np.arange(len(here))
         ax.bar(at - 0.2, here["sampling, s"], 0.4, color="C0", label="sampled")
-        low, high = here["31 epochs, s"], here[f"{SCRATCH['epochs']} epochs, s"]
+        low, high = here["31 epochs, s"], here[f"{FromScratch().epochs} epochs, s"]
         ax.bar(
-            at + 0.2, high - low, 0.4, bottom=low, color="C1", alpha=0.6, label=f"gradients, 31 to {SCRATCH['epochs']} epochs"
+            at + 0.2,
+            high - low,
+            0.4,
+            bottom=low,
+            color="C1",
+            alpha=0.6,
+            label=f"gradients, 31 to {FromScratch().epochs} epochs",
         )
         ax.set(title=name, xlabel="horizon (steps)", yscale="log")
         ax.set_xticks(at, labels=here["horizon"].astype(str))

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sswim._scaling import standard_scales
+from sswim.data.encoder import standard_scales
+from sswim.data.windows import split_windows
 from sswim.datasets.images import data_folder
 from sswim.datasets.series import find_series, load_series, series_set
-from sswim.metrics import Evaluation
-from sswim.protocol import scale_series, split_series
-from sswim.windows import split_windows
+from sswim.evaluate.metrics import Evaluation
+from sswim.evaluate.protocol import scale_series, split_series
 
 __all__ = [
     "GRIDS",

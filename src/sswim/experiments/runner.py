@@ -19,12 +19,11 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from sswim._checks import check_integer
-from sswim._tracking import Tracker, forget_peak_memory, peak_memory
 from sswim._version import __version__
 from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
+from sswim.options import Run, check_integer, forget_peak_memory, peak_memory
 
 try:
     import fcntl
@@ -94,8 +93,8 @@ def run(
     (out / "runs").mkdir(parents=True, exist_ok=True)
     files = [_file(out, settings) for settings in cells]
     failed: dict[Path, tuple[Settings, Exception]] = {}
-    with Tracker(verbose) as tracker, tracker.step(name):
-        for settings, path in tracker.count(list(zip(cells, files, strict=True))):
+    with Run(verbose=verbose) as progress, progress.step(name):
+        for settings, path in progress.count(list(zip(cells, files, strict=True))):
             if resume and path.exists():
                 continue
             with _claim(path) as ours:

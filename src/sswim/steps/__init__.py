@@ -1,23 +1,34 @@
 """The steps of the algorithm, each a small frozen object that can be swapped for another or for one of your own."""
 
 from sswim.steps.delays import DELAYS, CorrelationDelays, FixedDelays
-from sswim.steps.depth import DEPTH, PlainDepth, ResidualDepth
-from sswim.steps.normalizers import NORMALIZERS, Diverse, Fluctuation, MeanStd, PotentialStatistics
-from sswim.steps.pairs import PAIRS, GradientPairs
-from sswim.steps.pseudometrics import (
+from sswim.steps.fields import ReceptiveFields
+from sswim.steps.pairs import (
     EMBEDDINGS,
     METRICS,
+    PAIRS,
     Band,
     ClassDistance,
     Cosine,
     Euclidean,
+    GradientPairs,
     Magnitude,
     Phase,
     VanRossum,
 )
+from sswim.steps.residual import DEPTH, PlainDepth, ResidualDepth
 from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch
-from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalMemory, TemporalSpread
-from sswim.steps.weights import WEIGHTS, DistWeights, DotWeights, RandomWeights, ReceptiveFields
+from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalMemory, TemporalShare, TemporalSpread
+from sswim.steps.weights import (
+    NORMALIZERS,
+    WEIGHTS,
+    DistWeights,
+    Diverse,
+    DotWeights,
+    Fluctuation,
+    MeanStd,
+    PotentialStatistics,
+    RandomWeights,
+)
 
 __all__ = [
     "DELAYS",
@@ -52,6 +63,7 @@ __all__ = [
     "SupportSearch",
     "TemporalGrid",
     "TemporalMemory",
+    "TemporalShare",
     "TemporalSpread",
     "VanRossum",
 ]

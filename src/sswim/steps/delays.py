@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sswim._checks import check_integer, check_positive
+from sswim.options import Options, check_integer, check_positive
+from sswim.steps.base import Delays
 
 __all__ = ["DELAYS", "CorrelationDelays", "FixedDelays"]
 
@@ -16,7 +18,7 @@ CACHED = 1_500_000
 
 
 @dataclass(frozen=True)
-class CorrelationDelays:
+class CorrelationDelays(Options):
     r"""Delays by cross-correlation (equations ``op_c``, ``eq:corr_agg``).
 
     .. math::
@@ -100,13 +102,18 @@ class CorrelationDelays:
 
 
 @dataclass(frozen=True)
-class FixedDelays:
+class FixedDelays(Options):
     """The same delay for every output, in steps: 0 in the paper's classification experiments."""
 
     value: float = 0.0
+    samples: ClassVar[int | None] = 1
 
     def __post_init__(self) -> None:
         check_positive("FixedDelays: value", self.value, zero=True)
+
+    def within(self, samples: int, neurons: int, products: int) -> FixedDelays:
+        """Return this step: there is nothing to compute."""
+        return self
 
     def correlate(self, spikes: Tensor, targets: Tensor, start: int, lags: int, first: int = 0) -> Tensor:
         """Return zeros: there is nothing to learn from the data."""
@@ -117,4 +124,4 @@ class FixedDelays:
         return torch.full_like(correlation[:, 0], self.value)
 
 
-DELAYS: dict[str, CorrelationDelays | FixedDelays] = {"correlation": CorrelationDelays(), "zero": FixedDelays(0.0)}
+DELAYS: dict[str, Delays] = {"correlation": CorrelationDelays(), "zero": FixedDelays(0.0)}

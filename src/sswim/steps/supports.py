@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sswim._checks import check_integer, check_positive
+from sswim.options import Options, check_integer, check_positive
+from sswim.steps.base import Supports
 
 __all__ = ["SUPPORTS", "FixedSupports", "SupportSearch"]
 
 
 @dataclass(frozen=True)
-class SupportSearch:
+class SupportSearch(Options):
     r"""Try candidates, keep for each output the one of least residual (equations ``op_sig_simple``, ``op_sig``).
 
     The candidates :math:`P_\alpha(\sigma_{\min}, \sigma_{\max}, N)` are evenly spaced after taking the root of order
@@ -22,7 +23,7 @@ class SupportSearch:
     Parameters
     ----------
     smallest, largest : float
-        :math:`\sigma_{\min}` and :math:`\sigma_{\max}` in steps, the latter twice the horizon unless told.
+        :math:`\sigma_{\min}` and :math:`\sigma_{\max}` in steps. Default of the latter: twice the horizon.
     exponent : float
         :math:`\alpha`.
     count : int
@@ -68,7 +69,7 @@ class SupportSearch:
 
 
 @dataclass(frozen=True)
-class FixedSupports:
+class FixedSupports(Options):
     """The same support for every output, in steps."""
 
     value: float = 15.0
@@ -89,4 +90,4 @@ class FixedSupports:
         return candidates[:1].expand(residuals.shape[1]).clone()
 
 
-SUPPORTS: dict[str, SupportSearch | FixedSupports] = {"search": SupportSearch(), "fixed": FixedSupports()}
+SUPPORTS: dict[str, Supports] = {"search": SupportSearch(), "fixed": FixedSupports()}

@@ -1,25 +1,31 @@
-r"""Directions of the hidden weights, from the potentials that a pair of samples would cause.
+r"""Hidden weights: directions from the potentials that a pair of samples would cause, and the scale that lets a neuron fire.
 
-All work on a batch of neurons: ``first`` and ``second`` are :math:`\psi_1, \psi_2` of shape (neurons, senders, steps).
+Directions come for a batch of neurons: ``first`` and ``second`` are :math:`\psi_1, \psi_2` of shape (neurons, senders, steps).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sswim._checks import check_integer
-from sswim._linalg import safe_eigh
+from sswim.options import Options, check_positive
+from sswim.regression import safe_eigh
+from sswim.steps.base import Normalizer, Statistics, Weights
 
-__all__ = ["WEIGHTS", "DistWeights", "DotWeights", "RandomWeights", "ReceptiveFields"]
+__all__ = [
+    "NORMALIZERS",
+    "WEIGHTS",
+    "DistWeights",
+    "Diverse",
+    "DotWeights",
+    "Fluctuation",
+    "MeanStd",
+    "PotentialStatistics",
+    "RandomWeights",
+]
 
-# Neurons that receptive fields are drawn for at once: callers come with multiples of it.
-GROUP = 16
 # Eigenvalues below this part of the largest count as 0: float64 rounding, with room.
 RELATIVE_ZERO = 1e-11
 
@@ -41,7 +47,7 @@ def _outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class DotWeights:
+class DotWeights(Options):
     r"""Least inner product of the two potentials (equations ``op_w_dist``, ``eq:dot_A``).
 
     .. math:: w = w_{\min}\Big\{\tfrac12 \int \psi_1(t) \psi_2(t)^\top + \psi_2(t) \psi_1(t)^\top dt\Big\}
@@ -78,7 +84,7 @@ class DotWeights:
 
 
 @dataclass(frozen=True)
-class DistWeights:
+class DistWeights(Options):
     r"""Largest distance of the two potentials (equations ``op_w_dist``, ``eq:dist_A``).
 
     .. math:: w = w_{\max}\Big\{\int (\psi_1(t) - \psi_2(t)) (\psi_1(t) - \psi_2(t))^\top dt\Big\}
@@ -97,91 +103,182 @@ class DistWeights:
 
 
 @dataclass(frozen=True)
-class RandomWeights:
-    """Standard normal weights that ignore the pair: what data-driven weights are measured against.
-
-    Attributes
-    ----------
-    sampled : bool
-        False tells that pairs do not matter. Steps without this attribute look at them.
-    """
-
-    sampled: ClassVar[bool] = False
+class RandomWeights(Options):
+    """Standard normal weights that ignore the pair: what data-driven weights are measured against."""
 
     def directions(self, first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
         """Return normal vectors of shape (neurons, senders)."""
         return torch.randn(first.shape[:2], generator=generator, dtype=torch.float64).to(first.device)
 
 
-@dataclass(frozen=True)
-class ReceptiveFields:
-    """Each neuron sees a box of channels that lie together, such as a patch of an image. Past the paper.
-
-    What delays and supports are in time, places and sizes of these boxes are in space. Layers that see other than these
-    channels have no fields.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        How the channels are laid out, such as (28, 28); the last axis runs fastest. Axes shorter than four are seen whole.
-    weights : step
-        Makes the weights within a field.
-    low, high : float
-        Least and largest size of a field along each axis, as parts of it.
-    """
-
-    shape: Sequence[int]
-    weights: DotWeights | DistWeights | RandomWeights = DotWeights()
-    low: float = 1 / 7
-    high: float = 1 / 2
-
-    def __post_init__(self) -> None:
-        for length in self.shape:
-            check_integer("ReceptiveFields: shape", length, 1)
-        if not 0 < self.low <= self.high <= 1:
-            raise ValueError(f"ReceptiveFields: 0 < low <= high <= 1 must hold, got low={self.low!r}, high={self.high!r}.")
-
-    @property
-    def sampled(self) -> bool:
-        """Whether weights depend on pairs."""
-        return getattr(self.weights, "sampled", True)
-
-    def fields(self, neurons: int, generator: torch.Generator) -> Tensor:
-        """Draw the fields of some neurons: (neurons, channels), 1 inside and 0 outside."""
-        boxes = torch.ones(neurons, 1)
-        for length in self.shape:
-            at = torch.arange(length)
-            inside = torch.ones(neurons, length)
-            if length > 3:
-                least, most = math.ceil(self.low * length), math.ceil(self.high * length)
-                size = torch.randint(least, most + 1, (neurons, 1), generator=generator)
-                first = (torch.rand(neurons, 1, generator=generator) * (length - size + 1)).long()
-                inside = ((at >= first) & (at < first + size)).float()
-            boxes = (boxes[:, :, None] * inside[:, None]).flatten(1)
-        return boxes
-
-    def directions(self, first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
-        """Return vectors of shape (neurons, senders), 0 outside of the fields."""
-        if first.shape[1] != math.prod(self.shape):
-            return self.weights.directions(first, second, generator)
-        # Few at a time, so that what is drawn does not depend on how many neurons come at once.
-        parts = zip(first.split(GROUP), second.split(GROUP), strict=True)
-        return torch.cat([self._within_fields(*part, generator) for part in parts])
-
-    def _within_fields(self, first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
-        fields = self.fields(len(first), generator).to(first)
-        active = first.abs().sum(dim=2) + second.abs().sum(dim=2)  # (n, D)
-        for _ in range(8):  # a field where the pair shows nothing is drawn again
-            blind = ((active * fields).sum(dim=1) == 0).nonzero()[:, 0]
-            if not len(blind):
-                break
-            fields[blind] = self.fields(len(blind), generator).to(fields)
-        seen = fields[:, :, None]
-        return self.weights.directions(first * seen, second * seen, generator) * fields
-
-
-WEIGHTS: dict[str, DotWeights | DistWeights | RandomWeights] = {
+WEIGHTS: dict[str, Weights] = {
     "dot": DotWeights(),
     "dist": DistWeights(),
     "random": RandomWeights(),
+}
+
+
+class PotentialStatistics:
+    r"""One pass over the potentials :math:`\langle \tilde w_i, \psi_{i,n}(t) \rangle` of whole samples, batch by batch.
+
+    Attributes
+    ----------
+    mean, deviation, maximum : Tensor of shape (neurons,)
+        Expected temporal mean :math:`E`, expected temporal standard deviation :math:`S`, and maximum :math:`M`.
+    """
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._mean: Tensor | float = 0.0
+        self._deviation: Tensor | float = 0.0
+        self.maximum: Tensor = torch.tensor(-torch.inf)
+
+    def update(self, potentials: Tensor) -> None:
+        """Add a batch of shape (neurons, steps, batch), which is overwritten."""
+        top, mean = potentials.amax(dim=(1, 2)), potentials.mean(dim=1, keepdim=True)  # (N,), (N, 1, B)
+        deviation = potentials.sub_(mean).square_().mean(dim=1).sqrt()  # four times as fast as torch.std
+        self._mean = self._mean + mean.double().sum(dim=(1, 2))
+        self._deviation = self._deviation + deviation.double().sum(dim=1)
+        self.maximum = torch.maximum(self.maximum.to(potentials.device), top.double())
+        self.samples += potentials.shape[2]
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected temporal mean."""
+        return torch.as_tensor(self._mean) / self.samples
+
+    @property
+    def deviation(self) -> Tensor:
+        """Expected temporal standard deviation."""
+        return torch.as_tensor(self._deviation) / self.samples
+
+
+def _silence_correction(maximum: Tensor, margin: float) -> Tensor:
+    r"""Return :math:`\Delta^{SC}`: what lifts a maximum to ``1 + margin``, or 0 where it is higher.
+
+    Deviation from the paper: maxima between 1 and ``1 + margin`` are lifted too, as rounding may put them below 1.
+    """
+    return (1 + margin - maximum).clamp_min(0)
+
+
+@dataclass(frozen=True)
+class MeanStd(Options):
+    r"""Prescribe mean and standard deviation of the potential (equation ``op_n_ms``).
+
+    .. math::
+        \alpha = s_t / S, \quad \beta = \mu_t - \alpha E + \Delta^{SC}, \quad \gamma = -3 s_t
+
+    Parameters
+    ----------
+    mean, deviation : float
+        :math:`\mu_t < 1` and :math:`s_t > 0`.
+    cost : float
+        How many deviations a spike costs, 3 in the paper.
+    margin : float
+        How far above the threshold the silence correction lifts, the paper's epsilon.
+    """
+
+    mean: float = 0.5
+    deviation: float = 0.5
+    cost: float = 3.0
+    margin: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not self.mean < 1:
+            raise ValueError(f"MeanStd: mean must be below the threshold 1, got {self.mean!r}.")
+        check_positive("MeanStd: deviation", self.deviation)
+        check_positive("MeanStd: cost", self.cost, zero=True)
+        check_positive("MeanStd: margin", self.margin, zero=True)
+
+    def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation, statistics.maximum
+        # A potential that never moves cannot be given a deviation: it keeps its size.
+        alpha = torch.where(S > 1e-12, self.deviation / S.clamp_min(1e-12), torch.ones_like(S))
+        beta = self.mean - alpha * E
+        beta = beta + _silence_correction(alpha * M + beta, self.margin)
+        return alpha, beta, torch.full_like(alpha, -self.cost * self.deviation)
+
+
+@dataclass(frozen=True)
+class Fluctuation(Options):
+    r"""Keep the deviation and put the mean `distance` deviations below the threshold (equation ``op_n_fl``).
+
+    .. math::
+        \alpha = 1, \quad \beta = 1 - r S - E + \Delta^{SC}, \quad \gamma = -3 S
+
+    Spikes are those of `MeanStd` with :math:`(1 - \mu_t) / s_t = r`, which scales potential, threshold distance and cost alike:
+    the two differ in how large the potentials are, not in when they cross the threshold, up to the silence correction.
+
+    Parameters
+    ----------
+    distance : float
+        The paper's :math:`r > 0`.
+    cost, margin : float
+        As in `MeanStd`.
+    """
+
+    distance: float = 1.0
+    cost: float = 3.0
+    margin: float = 1e-4
+
+    def __post_init__(self) -> None:
+        check_positive("Fluctuation: distance", self.distance)
+        check_positive("Fluctuation: cost", self.cost, zero=True)
+        check_positive("Fluctuation: margin", self.margin, zero=True)
+
+    def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation, statistics.maximum
+        beta = 1 - self.distance * S - E
+        beta = beta + _silence_correction(M + beta, self.margin)
+        return torch.ones_like(S), beta, -self.cost * S
+
+
+@dataclass(frozen=True)
+class Diverse(Options):
+    r"""Give the potential unit deviation, and each neuron another part of the time above the threshold.
+
+    Past the paper, where all neurons fire alike. If the potential were normal, neuron `i` would be above the threshold in a
+    part :math:`q_i` of all steps, with :math:`q_i` spread evenly between `low` and `high`:
+
+    .. math::
+        \alpha = 1 / S, \quad \beta = 1 - \Phi^{-1}(1 - q_i) - \alpha E + \Delta^{SC}, \quad \gamma = -c
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest part of the time, between 0 and 1.
+    cost : float
+        How many deviations a spike costs.
+    margin : float
+        As in `MeanStd`.
+    """
+
+    low: float = 0.03
+    high: float = 0.6
+    cost: float = 2.0
+    margin: float = 1e-4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high < 1:
+            raise ValueError(f"Diverse: 0 < low <= high < 1 must hold, got low={self.low!r}, high={self.high!r}.")
+        check_positive("Diverse: cost", self.cost, zero=True)
+        check_positive("Diverse: margin", self.margin, zero=True)
+
+    def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation, statistics.maximum
+        i = torch.arange(1, len(S) + 1, dtype=S.dtype, device=S.device)
+        q = self.low + (self.high - self.low) * ((i * 0.6180339887498949) % 1)
+        alpha = torch.where(S > 1e-12, 1 / S.clamp_min(1e-12), torch.ones_like(S))
+        beta = 1 - torch.special.ndtri(1 - q) - alpha * E
+        beta = beta + _silence_correction(alpha * M + beta, self.margin)
+        return alpha, beta, torch.full_like(alpha, -self.cost)
+
+
+NORMALIZERS: dict[str, Normalizer] = {
+    "mean-std": MeanStd(),
+    "fluctuation": Fluctuation(),
+    "diverse": Diverse(),
 }

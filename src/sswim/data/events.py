@@ -1,0 +1,187 @@
+"""Event data: ragged samples of spikes with exact times, as cameras and cochleas record them."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sswim.network.events import EventBatch
+from sswim.options import Options, check_integer, check_positive
+
+__all__ = ["EventStreams", "ExactEvents", "as_events", "is_events"]
+
+
+class EventStreams:
+    """Ragged samples of events, which batches are taken from.
+
+    Parameters
+    ----------
+    times, channels : sequence of array
+        Of each sample: times in steps, and whole numbers of channels.
+    inputs, window : int
+        Number of channels and of steps; later events are passed over.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether batches keep the exact times, or the nearest steps.
+    layout : tuple of int
+        How channels are laid out: polarity, height and width of an event camera's.
+    """
+
+    def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
+        self.inputs, self.window, self.exact = inputs, window, True
+        self.layout: tuple[int, ...] = (inputs,)
+        ends = torch.tensor([0, *(len(t) for t in times)]).cumsum(dim=0)
+        self._first, self._last = ends[:-1], ends[1:]
+        self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
+        self._channels = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *channels]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def __getitem__(self, index: Tensor | slice) -> EventStreams:
+        """Return some of the samples, without copying events."""
+        some = copy.copy(self)
+        some._first, some._last = self._first[index], self._last[index]
+        return some
+
+    def batch(self, index: Tensor) -> EventBatch:
+        """Return the events of the samples numbered `index`."""
+        first, last = self._first[index], self._last[index]
+        sample = torch.arange(len(index)).repeat_interleave(last - first)
+        place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
+        times, channels = self._times[place], self._channels[place]
+        times = times if self.exact else times.round()
+        seen = times < self.window
+        return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
+
+
+@dataclass(frozen=True)
+class ExactEvents(Options):
+    """How a `Classifier` takes events: at their exact times, or on the nearest steps.
+
+    Parameters
+    ----------
+    steps, inputs : int, optional
+        Number of steps and of channels. Default: as many as occur in the training samples. Later events are passed over.
+    scale : float
+        What times are multiplied by to become steps: 100 in the paper's experiments with spoken digits in seconds.
+    merge : int
+        This many neighbouring channels become one: 10 in the same experiments.
+    exact : bool
+        Whether times stay exact, or are rounded to whole steps: that is much faster, and gradients need it.
+    """
+
+    steps: int | None = None
+    scale: float = 1.0
+    inputs: int | None = None
+    merge: int = 1
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive("ExactEvents: scale", self.scale)
+        check_integer("ExactEvents: merge", self.merge, 1)
+
+    def encode(self, X: object, window: int | None = None, inputs: int | None = None) -> EventStreams:
+        """Return the events of samples; `window` and `inputs` are those of a fitted network."""
+        streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps)
+        streams.exact = self.exact
+        if self.merge > 1:
+            streams._channels = streams._channels // self.merge
+            streams.inputs = -(-streams.inputs // self.merge)
+            streams.layout = (streams.inputs,)
+        if inputs is not None:
+            if streams.inputs > inputs:
+                raise ValueError(f"X: channel {streams.inputs - 1} is out of range: there are {inputs} channels, from 0 on.")
+            streams.inputs = inputs
+        return streams
+
+
+def is_events(X: object) -> bool:
+    """Tell whether samples look like events: pairs (times, channels), or structured arrays."""
+    if not isinstance(X, (list, tuple)) or not len(X):
+        return False
+    first = X[0]
+    if isinstance(first, np.ndarray):
+        return bool(first.dtype.names)
+    return isinstance(first, tuple) and len(first) == 2 and all(np.ndim(part) == 1 for part in first)
+
+
+def as_events(X: object, *, scale: float = 1.0, inputs: int | None = None, window: int | None = None) -> EventStreams:
+    """Return events of samples, from pairs (times, channels) or structured arrays.
+
+    Parameters
+    ----------
+    X : sequence
+        Of each sample a pair of equally long sequences (times, channels), or a structured array as event cameras and `tonic`
+        have them: with the field ``t`` (or ``ts``), and ``x``, ``y``, ``p`` as far as they are there. A pixel's channel is
+        ``(p * height + y) * width + x``, with width and height the largest that occur.
+    scale : float
+        What times are multiplied by to become steps.
+    inputs, window : int, optional
+        Number of channels and of steps. Default: as many as occur.
+
+    Examples
+    --------
+    >>> streams = as_events([([0.5, 2.0], [0, 1]), ([], [])])
+    >>> len(streams), streams.inputs, streams.window, streams.batch(torch.tensor([0])).times.tolist()
+    (2, 2, 3, [0.5, 2.0])
+    """
+    check_positive("scale", scale)
+    pairs = [_pair(number, sample) for number, sample in enumerate(X)]
+    if not pairs:
+        raise ValueError("X must hold at least one sample of events, got none.")
+    fields = [places.shape[1] for _, places in pairs if len(places)]
+    if len(set(fields)) > 1:
+        raise ValueError("X: some samples have other fields than others.")
+    layout = None
+    if fields and fields[0] == 3:  # x, y, p
+        size = np.max([places.max(axis=0) for _, places in pairs if len(places)], axis=0) + 1
+        channels = [(p[:, 2] * size[1] + p[:, 1]) * size[0] + p[:, 0] if len(p) else p[:, 0] for _, p in pairs]
+        layout = (int(size[2]), int(size[1]), int(size[0]))
+    else:
+        channels = [places[:, 0] for _, places in pairs]
+    times = [t * scale for t, _ in pairs]
+    most = 1 + max((int(c.max()) for c in channels if len(c)), default=0)
+    if inputs is not None and most > check_integer("inputs", inputs, 1):
+        raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
+    last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
+    streams = EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
+    if layout is not None and inputs in (None, math.prod(layout)):
+        streams.layout = layout
+        streams.inputs = math.prod(layout)
+    return streams
+
+
+def _pair(number: int, sample: object) -> tuple[np.ndarray, np.ndarray]:
+    """Return times (events,) and channels (events, 1), or pixels and polarities (events, 3)."""
+    if isinstance(sample, np.ndarray) and sample.dtype.names:
+        names = sample.dtype.names
+        time = next((sample[n] for n in ("t", "ts") if n in names), None)
+        if time is None or "x" not in names:
+            raise ValueError(f"X: sample {number} must have the fields 't' and 'x', got {names}.")
+        pixels = [sample[n] if n in names else np.zeros(len(sample)) for n in ("x", "y", "p")]
+        places = np.stack([np.asarray(v, dtype=np.float64) for v in (pixels if "y" in names else pixels[:1])], axis=1)
+    else:
+        try:
+            time, channel = sample
+        except (TypeError, ValueError):
+            raise ValueError(f"X: sample {number} must be a pair (times, channels) or a structured array.") from None
+        places = np.asarray(channel, dtype=np.float64).reshape(-1, 1)
+    time = np.asarray(time, dtype=np.float64).ravel()
+    if len(time) != len(places):
+        raise ValueError(f"X: sample {number} has {len(time)} times but {len(places)} channels.")
+    if not np.isfinite(time).all() or (time < 0).any():
+        raise ValueError(
+            f"X: times of sample {number} must be finite and >= 0: shift them such that the first is not negative."
+        )
+    if (places < 0).any() or (places != np.round(places)).any():
+        raise ValueError(f"X: channels of sample {number} must be whole numbers >= 0.")
+    return time, places.astype(np.int64)

@@ -1,0 +1,118 @@
+"""What classifiers take: intensities, signals in time, or events, checked against what was fitted."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_array
+from torch import Tensor
+
+from sswim.data.events import EventStreams, ExactEvents, is_events
+from sswim.data.spikes import ENCODERS, SpikeEncoder
+from sswim.options import resolve
+
+__all__ = ["InputEncoder"]
+
+
+@dataclass(frozen=True)
+class InputEncoder:
+    """How samples become a network's inputs.
+
+    Attributes
+    ----------
+    encoder : SpikeEncoder, ExactEvents or None
+        Turns intensities into spikes, or takes events; None for signals (samples, steps, channels).
+    shape : tuple of int
+        Of a sample; of events, steps and channels.
+    layout : tuple of int
+        How channels are laid out, such as height and width of an image.
+    scale : tuple of float or None
+        Least and largest intensity of the training samples, which are brought to 0 and 1.
+    """
+
+    encoder: SpikeEncoder | ExactEvents | None
+    shape: tuple[int, ...]
+    layout: tuple[int, ...]
+    scale: tuple[float, float] | None
+
+    @classmethod
+    def fit(cls, X: object, encoder: str | SpikeEncoder | ExactEvents | None) -> tuple[Self, Tensor | EventStreams]:
+        """Return how samples are encoded, and the samples, checked."""
+        if isinstance(encoder, ExactEvents) or (encoder == "auto" and is_events(X)):
+            events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
+            streams = events.encode(X)
+            return cls(events, (streams.window, streams.inputs), streams.layout, None), streams
+        array = _array(X)
+        chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
+        if chosen is None and array.ndim != 3:
+            raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
+        found = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
+        values, scale = _tensor(array), None
+        if found is not None:
+            scale = float(values.min()), float(values.max())
+            if scale[0] == scale[1]:
+                raise ValueError(f"X: all intensities are the same, {scale[0]:g}: there is nothing to tell classes apart by.")
+        fitted = cls(found, array.shape[1:], array.shape[1:], scale)
+        return fitted, values if found is None else values.flatten(1)
+
+    @property
+    def channels(self) -> int:
+        """Number of inputs of the network."""
+        return self.shape[-1] if self.encoder is None or isinstance(self.encoder, ExactEvents) else int(np.prod(self.shape))
+
+    @property
+    def features(self) -> int:
+        """Number of numbers in a sample, or of channels of events."""
+        return self.channels if isinstance(self.encoder, ExactEvents) else int(np.prod(self.shape))
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the network."""
+        return self.shape[0] if self.encoder is None or isinstance(self.encoder, ExactEvents) else self.encoder.steps
+
+    @property
+    def spikes(self) -> SpikeEncoder | None:
+        """The encoder of intensities, if there is one."""
+        return None if isinstance(self.encoder, ExactEvents) else self.encoder
+
+    def __call__(self, X: object, model: str) -> Tensor | EventStreams:
+        """Return samples, checked against those of the fit; `model` is named in errors."""
+        if isinstance(self.encoder, ExactEvents):
+            if not is_events(X):
+                raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
+            return self.encoder.encode(X, *self.shape)
+        if is_events(X):
+            raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got events.")
+        array = _array(X)
+        if array.shape[1:] != self.shape:
+            if array.ndim == 2 and len(self.shape) == 1:
+                raise ValueError(
+                    f"X has {array.shape[1]} features, but {model} is expecting {self.shape[0]} features as input: pass samples "
+                    "of the same shape as to fit."
+                )
+            raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got {array.shape[1:]}.")
+        values = _tensor(array)
+        if self.scale is None:
+            return values
+        low, high = float(values.min()), float(values.max())
+        if low < self.scale[0] or high > self.scale[1]:
+            warnings.warn(
+                f"X: intensities from {low:g} to {high:g} leave the range of the training samples, {self.scale[0]:g} to "
+                f"{self.scale[1]:g}, and are brought back to it. Scale them as these were.",
+                stacklevel=4,
+            )
+        return values.flatten(1)
+
+
+def _array(X: object) -> np.ndarray:
+    """Return samples as a finite array of numbers."""
+    return check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """Return an array as a tensor, without a copy if it can be written to."""
+    return torch.from_numpy(np.array(array, order="C", copy=None if array.flags.writeable else True))

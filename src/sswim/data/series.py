@@ -1,0 +1,223 @@
+"""What users pass as a series, checked once and brought to one form."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several"]
+
+SeriesLike = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series]
+Breaks = int | Sequence[int] | None
+Columns = list[Hashable]
+
+
+@dataclass
+class Series:
+    """One or several gap-free stretches of the same channels.
+
+    Attributes
+    ----------
+    segments : list of arrays of shape (rows, channels), float64
+    indexes : list of pandas.Index or None
+        The rows' labels, where the user gave any.
+    columns : list or None
+        The channels' names, where the user gave any.
+    """
+
+    segments: list[np.ndarray]
+    indexes: list[pd.Index | None]
+    columns: Columns | None
+
+    @property
+    def channels(self) -> int:
+        """Number of channels."""
+        return self.segments[0].shape[1]
+
+    @property
+    def names(self) -> tuple[Hashable, ...] | None:
+        """The channels' names, where the user gave any."""
+        return None if self.columns is None else tuple(self.columns)
+
+    def check_length(self, window: int, horizon: int, windows: int) -> None:
+        """Refuse series with fewer than three windows."""
+        if windows >= 3:
+            return
+        total, count = sum(map(len, self.segments)), len(self.segments)
+        parts = f" in {count} stretches, parted by gaps in the time index or breaks" if count > 1 else ""
+        raise ValueError(
+            f"series: too short. A window and its horizon take {window} + {horizon} rows, and at least 3 windows are needed, but "
+            f"only {windows} fit into {total} rows{parts} (n_samples = {total}). Use a shorter window, horizon or stride, or more "
+            "data."
+        )
+
+    def check_channels(self, count: int, columns: Sequence[Hashable] | None, model: str) -> None:
+        """Check that there are as many channels, of the same names, as a model was fitted to."""
+        if self.channels != count:
+            raise ValueError(
+                f"X has {self.channels} features, but {model} is expecting {count} features as input: pass the same channels "
+                "as to fit."
+            )
+        if self.columns is not None and columns is not None and self.columns != list(columns):
+            came, was = next((a, b) for a, b in zip(self.columns, columns, strict=True) if a != b)
+            raise ValueError(f"X: columns must be the same, in the same order, as in fit, but {came!r} came where {was!r} was.")
+
+
+def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error", name: str = "series") -> Series:
+    """Check a series and cut it where it breaks.
+
+    Parameters
+    ----------
+    data : DataFrame, pandas.Series, array of shape (rows, channels) or (rows,), or several of these in a list
+    breaks : int or sequence of int, optional
+        Rows at which a new stretch begins; a single number is the length of all stretches.
+    missing : {"error", "interpolate"}
+        What to do about NaN.
+    name : str
+        Name of the argument, for errors.
+    """
+    if missing not in ("error", "interpolate"):
+        raise ValueError(f"missing must be 'error' or 'interpolate', got {missing!r}.")
+    parts = list(data) if is_several(data) else [data]  # type: ignore[arg-type]
+    frames = [_one(part, f"{name}[{i}]" if len(parts) > 1 else name, missing) for i, part in enumerate(parts)]
+    widths = {len(values[0]) if len(values) else values.shape[1] for values, _, _ in frames}
+    if len(widths) > 1:
+        raise ValueError(f"{name}: all series must have the same channels, got {sorted(widths)} of them.")
+    columns = frames[0][2]
+    if any(other != columns for _, _, other in frames):
+        raise ValueError(f"{name}: all series must have the same column names in the same order.")
+    segments, indexes = [], []
+    for values, index, _ in frames:
+        cuts = sorted({*_given_breaks(breaks, len(values)), *_index_breaks(index, name)})
+        for first, last in zip([0, *cuts], [*cuts, len(values)], strict=True):
+            segments.append(values[first:last])
+            indexes.append(None if index is None else index[first:last])
+    return Series(segments, indexes, columns)
+
+
+def is_several(data: object) -> bool:
+    """Return whether data holds several series: a list of frames or arrays, or a 3-d array."""
+    if isinstance(data, (pd.DataFrame, pd.Series)):
+        return False
+    if isinstance(data, (list, tuple)):
+        return any(isinstance(part, (pd.DataFrame, pd.Series)) or np.ndim(part) == 2 for part in data)
+    return np.ndim(data) == 3  # type: ignore[arg-type]
+
+
+def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | None, Columns | None]:
+    """Return the values, index and columns of one series."""
+    index, columns = None, None
+    if isinstance(data, pd.Series):
+        data = data.to_frame()
+    if isinstance(data, pd.DataFrame):
+        index, columns = data.index, list(data.columns)
+        text = [c for c in data if not pd.api.types.is_numeric_dtype(data[c])]
+        if text:
+            raise TypeError(f"{name}: all columns must be numbers, but {text[0]!r} is of type {data[text[0]].dtype}.")
+        values = data.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)  # torch wants it writable
+    else:
+        if hasattr(data, "toarray"):
+            raise TypeError(f"{name}: sparse input is not supported, pass a dense array (`.toarray()`).")
+        values = np.asarray(data)
+        if np.iscomplexobj(values):
+            raise ValueError(f"{name}: Complex data not supported, got dtype {values.dtype}.")
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name} must be numbers, got dtype {values.dtype}: {error}") from error
+        if values.ndim == 1:
+            values = values[:, None]
+    if values.ndim != 2:
+        raise ValueError(f"{name} must have the shape (rows, channels), got {values.shape}.")
+    if values.shape[1] == 0:
+        raise ValueError(f"{name} has 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
+    return _finite(values, columns, name, missing), index, columns
+
+
+def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str) -> np.ndarray:
+    """Refuse infinities; refuse NaN or interpolate over it."""
+
+    def where(bad: np.ndarray) -> str:
+        row, channel = map(int, np.argwhere(bad)[0])
+        label = columns[channel] if columns is not None else channel
+        return f"{int(bad.sum())} of {bad.size} values, first in row {row}, channel {label!r}"
+
+    infinite = np.isinf(values)
+    if infinite.any():
+        raise ValueError(f"{name} must be finite, but holds infinity ({where(infinite)}). Mend or drop these rows.")
+    absent = np.isnan(values)
+    if not absent.any():
+        return values
+    if missing == "error":
+        raise ValueError(
+            f"{name} must be finite, but holds NaN ({where(absent)}). Pass missing='interpolate' (--missing interpolate) "
+            "to fill gaps linearly in time, or fill or drop them yourself."
+        )
+    if absent.all(axis=0).any():
+        raise ValueError(f"{name}: channel {int(absent.all(axis=0).argmax())} is NaN throughout, nothing to interpolate.")
+    values = values.copy()
+    rows = np.arange(len(values))
+    for channel in np.flatnonzero(absent.any(axis=0)):
+        gap = absent[:, channel]
+        values[gap, channel] = np.interp(rows[gap], rows[~gap], values[~gap, channel])
+    return values
+
+
+def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
+    if breaks is None:
+        return []
+    if np.ndim(breaks) == 0:
+        if isinstance(breaks, bool) or int(breaks) != breaks or breaks < 1:
+            raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
+        return list(range(int(breaks), rows, int(breaks)))
+    cuts = [int(b) for b in breaks]
+    if any(not 0 < b < rows for b in cuts):
+        raise ValueError(f"breaks must be row numbers between 1 and {rows - 1}, got {list(breaks)!r}.")
+    return cuts
+
+
+def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
+    """Return the rows before which a time index jumps by something other than its usual step."""
+    if not isinstance(index, pd.DatetimeIndex) or len(index) < 3:
+        return []
+    steps = index.to_series().diff().iloc[1:]
+    if (steps <= pd.Timedelta(0)).any():
+        row = int((steps <= pd.Timedelta(0)).to_numpy().argmax()) + 1
+        raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. Sort it, drop duplicates.")
+    if _frequency(index) is not None:
+        return []  # months and business days are regular too, though their steps differ
+    usual = steps.mode().iloc[0]
+    return list(np.flatnonzero((steps != usual).to_numpy()) + 1)
+
+
+def _frequency(index: pd.DatetimeIndex) -> pd.DateOffset | None:
+    """Return the offset between neighbours, which may be a month or a business day, or None if there is none."""
+    return index.freq or pd.DatetimeIndex(index, freq="infer").freq
+
+
+def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
+    """Return the labels of the `steps` rows that follow on `index`.
+
+    Examples
+    --------
+    >>> continue_index(pd.date_range("2024-01-01", periods=3, freq="h"), 2)
+    DatetimeIndex(['2024-01-01 03:00:00', '2024-01-01 04:00:00'], dtype='datetime64[us]', freq='h')
+    >>> continue_index(pd.RangeIndex(5), 2)
+    RangeIndex(start=5, stop=7, step=1)
+    """
+    if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
+        step = _frequency(index) or index[-1] - index[-2]
+        return pd.date_range(index[-1], periods=steps + 1, freq=step)[1:]
+    if isinstance(index, pd.PeriodIndex):
+        return pd.period_range(index[-1], periods=steps + 1)[1:]
+    if index is not None and len(index) > 1 and pd.api.types.is_numeric_dtype(index):
+        step = index[-1] - index[-2]
+        if isinstance(step, (int, np.integer)):
+            first = int(index[-1] + step)
+            return pd.RangeIndex(first, first + steps * int(step), int(step))
+        return pd.Index(index[-1] + step * np.arange(1, steps + 1))
+    return pd.RangeIndex(1, steps + 1)

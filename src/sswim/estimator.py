@@ -1,0 +1,68 @@
+"""What both estimators share: options that `set_params` reaches into, and files that models go to and come back from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Self
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from sswim import io
+from sswim.options import Options, nearest
+
+__all__ = ["DTYPES", "Estimator"]
+
+DTYPES = ("float32", "float64")
+
+
+class Estimator(BaseEstimator):
+    """A scikit-learn estimator whose options may be objects, and which can be saved."""
+
+    # The named variants of each parameter that takes an option object.
+    named_options: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def _options_of(self, name: str, value: object) -> Options | None:
+        """Return the option object that a parameter's value stands for, if there is one."""
+        found = self.named_options.get(name, {}).get(value) if isinstance(value, str) else value
+        return found if isinstance(found, Options) else None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; with `deep` also those of option objects, as ``steps__weights``."""
+        params = super().get_params(deep=False)
+        if deep:
+            for name, value in list(params.items()):
+                options = self._options_of(name, value)
+                if options is not None:
+                    params |= {f"{name}__{key}": inner for key, inner in options.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``steps__weights="random"`` reaches inside an option object, and replaces it by another."""
+        known = list(super().get_params(deep=False))
+        inside: dict[str, dict[str, object]] = {}
+        for key in params:
+            name, _, inner = key.partition("__")
+            if name not in known:
+                kind, valid = type(self).__name__, ", ".join(map(repr, known))
+                raise ValueError(f"{kind} has no parameter {name!r}.{nearest(name, known)} Valid names: {valid}.")
+            if inner:
+                inside.setdefault(name, {})[inner] = params[key]
+            else:
+                setattr(self, name, params[key])
+        for name, changes in inside.items():
+            options = self._options_of(name, getattr(self, name))
+            if options is None:
+                raise ValueError(f"{name}: {getattr(self, name)!r} has no options to set. Set {name} to an object first.")
+            setattr(self, name, options.replace(**changes))
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""
+        check_is_fitted(self)
+        io.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a model that `save` wrote. Nothing in the file is executed."""
+        return io.load(path, cls)

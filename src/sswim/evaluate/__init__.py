@@ -1,0 +1,14 @@
+"""How good forecasts are: errors, baselines, and the protocol of reference tables."""
+
+from sswim.evaluate.baselines import Persistence, RidgeOnLags, SeasonalNaive
+from sswim.evaluate.metrics import Evaluation, ForecastErrors, coincidence, van_rossum
+
+__all__ = [
+    "Evaluation",
+    "ForecastErrors",
+    "Persistence",
+    "RidgeOnLags",
+    "SeasonalNaive",
+    "coincidence",
+    "van_rossum",
+]

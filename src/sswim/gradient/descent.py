@@ -1,0 +1,241 @@
+"""The state of a training by gradients: what an epoch does to it, and how it is kept in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sswim.gradient.batches import Batches
+from sswim.network.network import SpikingNetwork
+from sswim.report import EpochRecord, TrainingDiverged, TrainingReport
+
+__all__ = ["Asked", "Descent", "Loss"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+# Options of a training as JSON, to tell whether a checkpoint is of the same one.
+Asked = dict[str, int | float | str | None | list[list[str | list[int]]] | list[str]]
+# Parameters in steps of time, which are larger numbers than weights and have further to go.
+TEMPORAL = ("delays", "supports", "refractory_supports")
+# No kernel may shrink below this many steps, where the grid of lags would begin to miss it.
+LEAST_SUPPORT = 1.0
+
+
+class Descent:
+    """The state of a training between two epochs."""
+
+    def __init__(
+        self,
+        network: SpikingNetwork,
+        trained: Mapping[str, Tensor],
+        rate: float,
+        temporal_rate: float,
+        measure: Loss,
+        penalty: float | Tensor,
+        clip: float | None,
+    ) -> None:
+        self.network, self.trained, self.measure, self.clip = network, trained, measure, clip
+        self.penalty = penalty.to(network.readout.weights) if isinstance(penalty, Tensor) else penalty
+        self.factors = [temporal_rate if name.split(".")[-1] in TEMPORAL else 1.0 for name in trained]
+        self.optimizer = torch.optim.Adam(
+            [{"params": [p], "lr": rate * f} for p, f in zip(trained.values(), self.factors, strict=True)]
+        )
+        self.bounds = [
+            (p, p.detach().clamp(max=LEAST_SUPPORT)) for name, p in trained.items() if name.split(".")[-1].endswith("supports")
+        ]
+        self.report = TrainingReport()
+        self.best = self._copy()
+        self.last_gain = 0
+        self.seen: tuple[float, int] = (math.nan, 0)
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.trained.items()}
+
+    def epoch(self, data: Batches, epoch: int, rate: float, deadline: float = math.inf) -> tuple[float, float]:
+        """Go through the training data once, or until the deadline, and return the mean loss and the mean gradient norm."""
+        for group, factor in zip(self.optimizer.param_groups, self.factors, strict=True):
+            group["lr"] = rate * factor
+        losses, norms, sizes, spikes = 0.0, 0.0, 0, SpikeCount(self.network)
+        for batch in data(epoch):
+            self.optimizer.zero_grad(set_to_none=True)
+            total, count = 0.0, sum(len(x) for _, (x, _, _) in batch)
+            for weight, (x, y, past) in batch:
+                activity = self.network.activity(x, past)
+                loss = weight * self.measure(activity.output, y.to(activity.output))
+                loss.backward()
+                total += float(loss.detach())
+                spikes.add(activity.spikes)
+            punished = self._penalize()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.trained.values() if p.grad is not None])
+            if not math.isfinite(total) or not math.isfinite(float(norm)) or not math.isfinite(punished):
+                self._diverged(epoch)
+            if self.clip is not None:
+                torch.nn.utils.clip_grads_with_norm_(self.trained.values(), self.clip, norm)
+            self.optimizer.step()
+            self._project()
+            losses, norms, sizes = losses + total * count, norms + float(norm) * count, sizes + count
+            if time.perf_counter() > deadline:
+                break
+        if not sizes:
+            raise ValueError("X: the loader is empty: it must hold at least one batch (x, y), in every epoch.")
+        self.seen = spikes.result()
+        return losses / sizes, norms / sizes
+
+    def _penalize(self) -> float:
+        """Add the penalty's gradient, and return the penalty."""
+        weights = self.network.readout.weights
+        if not weights.requires_grad:
+            return 0.0
+        factor = self.penalty
+        if isinstance(factor, Tensor):
+            factor = factor.reshape(len(weights), -1) / (self.network.horizon * self.network.outputs)
+        with torch.no_grad():
+            if weights.grad is None:
+                weights.grad = torch.zeros_like(weights)
+            weights.grad += 2 * factor * weights
+            return float((factor * weights.square()).sum())
+
+    @torch.no_grad()
+    def _project(self) -> None:
+        """Bring parameters back to where they make sense."""
+        for p, least in self.bounds:
+            p.copy_(torch.maximum(p, least))
+        for name, p in self.trained.items():
+            if name.endswith(".delays"):
+                p.clamp_(min=0)
+            elif name.endswith(".costs"):
+                p.clamp_(max=0)
+
+    @torch.no_grad()
+    def validate(self, data: Batches) -> tuple[float, float, int]:
+        """Return the loss on validation data, the part of steps that neurons fire at, and how many never do."""
+        losses, sizes, spikes = 0.0, 0, SpikeCount(self.network)
+        for batch in data(None):
+            for _, (x, y, past) in batch:
+                activity = self.network.activity(x, past)
+                losses += float(self.measure(activity.output, y.to(activity.output))) * len(x)
+                sizes += len(x)
+                spikes.add(activity.spikes)
+        if not sizes:
+            raise ValueError("validation: holds no samples.")
+        return losses / sizes, *spikes.result()
+
+    def keep(self, record: EpochRecord, least: float) -> None:
+        """Record an epoch, and its parameters if they are the best so far."""
+        records = self.report.records
+        records.append(record)
+        best = records[self.report.best_epoch].validation_loss
+        if record.epoch == 0 or record.validation_loss < best:
+            if record.epoch == 0 or record.validation_loss < best - least:
+                self.last_gain = record.epoch
+            self.report.best_epoch, self.best = record.epoch, self._copy()
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Give the network its best parameters."""
+        for name, p in self.trained.items():
+            p.copy_(self.best[name])
+
+    def _diverged(self, epoch: int) -> None:
+        culprits = [
+            name
+            for name, p in self.trained.items()
+            if not bool(torch.isfinite(p).all()) or (p.grad is not None and not bool(torch.isfinite(p.grad).all()))
+        ]
+        self.restore()
+        self.report.stopped = "diverged"
+        if not culprits:  # their sum is too large, though each is not
+            culprits = [max(self.trained, key=lambda name: self._gradient_size(name))]
+        raise TrainingDiverged(
+            f"The loss or its gradient became NaN or infinite in epoch {epoch}, first in {culprits[0]}. The network holds the "
+            f"parameters of epoch {self.report.best_epoch}, the best so far. Try a smaller learning_rate, a wider surrogate, "
+            "or detach_refractory=True.",
+            self.report,
+        )
+
+    def _gradient_size(self, name: str) -> float:
+        gradient = self.trained[name].grad
+        return 0.0 if gradient is None else float(gradient.double().norm())
+
+    def save(self, path: Path, asked: Asked) -> None:
+        """Write a checkpoint."""
+        tensors: dict[str, Tensor] = {}
+        for name, p in self.trained.items():
+            tensors[f"now.{name}"], tensors[f"best.{name}"] = p.detach(), self.best[name]
+            tensors |= {f"adam.{name}.{k}": v for k, v in self.optimizer.state[p].items()}
+        header = {
+            "asked": asked,
+            "values": self._fingerprint(),
+            "records": [asdict(r) for r in self.report.records],
+            "best_epoch": self.report.best_epoch,
+            "last_gain": self.last_gain,
+            "stopped": self.report.stopped,
+        }
+        part = path.with_name(f".{path.name}.part")
+        try:
+            metadata = {"sswim-training": json.dumps(header)}
+            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part, metadata=metadata)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _fingerprint(self) -> str:
+        """Return a hash of the parameters that are not trained: a checkpoint of another network has another."""
+        frozen = {k: v for k, v in self.network.state_dict().items() if k not in self.trained}
+        return hashlib.sha256(repr([(k, v.tolist()) for k, v in frozen.items()]).encode()).hexdigest()
+
+    @torch.no_grad()
+    def load(self, path: Path, asked: Asked) -> None:
+        """Go on from a checkpoint."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = json.loads((file.metadata() or {})["sswim-training"])
+                tensors = {k: file.get_tensor(k) for k in file.keys()}
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"checkpoint: {path} is not a checkpoint of a training, or damaged ({error}). Remove it, or name another."
+            ) from error
+        wanted = json.loads(json.dumps(asked))
+        wrong = [k for k in wanted if header["asked"].get(k) != wanted[k]]
+        if wrong or header["values"] != self._fingerprint():
+            named = {"network": "another network", "data": "other data"}
+            changed = ", ".join(named.get(k, f"{k}={header['asked'].get(k)!r}") for k in wrong) or "another network"
+            raise ValueError(
+                f"checkpoint: {path} is of a training with {changed}. Train with the same, remove it, or name another."
+            )
+        for name, p in self.trained.items():
+            p.copy_(tensors[f"now.{name}"]), self.best[name].copy_(tensors[f"best.{name}"])
+            kept = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"adam.{name}.")}
+            self.optimizer.state[p] = {k: v if k == "step" else v.to(p.device) for k, v in kept.items()}
+        self.report.records = [EpochRecord(**r) for r in header["records"]]
+        self.report.best_epoch, self.last_gain = header["best_epoch"], header["last_gain"]
+        self.report.stopped = header["stopped"] if header["stopped"] != "time" else ""
+
+
+class SpikeCount:
+    """Counts how often neurons fire, and which never do."""
+
+    def __init__(self, network: SpikingNetwork) -> None:
+        self._fired = [torch.zeros(n, dtype=torch.float64) for n in network.hidden]
+        self._samples, self._steps = 0, network.steps
+
+    def add(self, spikes: list[Tensor]) -> None:
+        """Add spikes (batch, time, neurons) of each layer."""
+        self._samples += len(spikes[0])
+        for fired, layer in zip(self._fired, spikes, strict=True):
+            fired += layer.detach().sum(dim=(0, 1)).double().cpu()
+
+    def result(self) -> tuple[float, int]:
+        """Return the part of all steps that neurons fire at, and the number of neurons that never do."""
+        fired = torch.cat(self._fired)
+        return float(fired.mean()) / max(self._samples * self._steps, 1), int((fired == 0).sum())

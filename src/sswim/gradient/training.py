@@ -1,0 +1,113 @@
+"""Gradient training as an option of an estimator."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sswim.data.windows import Part, Samples, Split
+from sswim.gradient.batches import SampleBatches
+from sswim.gradient.finetune import Schedule, _parts, train_network
+from sswim.gradient.initialize import initialize
+from sswim.network.events import dense
+from sswim.network.network import SpikingNetwork
+from sswim.options import Run
+from sswim.readout.base import Loss, ReadoutOptions
+from sswim.report import LayerReport, SamplingReport, Solution, TrainingDiverged, TrainingReport
+from sswim.steps.base import InitialBatch
+
+__all__ = ["TRAININGS", "FromScratch", "Gradient", "improve", "start_from_scratch"]
+
+# Samples that weights are scaled by, and firing rates are reported of.
+FEW, FEWER = 1000, 200
+
+
+@dataclass(frozen=True)
+class Gradient(Schedule):
+    """Train the sampled network further, by surrogate gradients.
+
+    A direct readout is solved for once more afterwards, and the sampled network is kept where training brought nothing on the
+    validation part.
+
+    Parameters
+    ----------
+    epochs, batch_size, learning_rate, final_learning_rate, temporal_rate, patience, min_improvement, clip, time_limit
+        As in `sswim.finetune`.
+    penalty : float or Tensor, optional
+        On the output weights. Default: that of the sampled readout.
+    checkpoint, callback
+        As in `sswim.finetune`.
+    """
+
+    from_scratch: ClassVar[bool] = False
+
+    def descend(
+        self,
+        network: SpikingNetwork,
+        train: Samples,
+        held_out: Samples,
+        run: Run,
+        *,
+        loss: str | Loss = "mse",
+        penalty: float | Tensor | None = None,
+    ) -> TrainingReport:
+        """Train the network. A training that diverges ends with a warning and the best epoch."""
+        schedule = replace(self, penalty=penalty) if self.penalty is None else self
+        parts = _parts(network, self.batch_size, run.budget)
+        seen, checked = (SampleBatches(samples, self.batch_size, parts, run.random) for samples in (train, held_out))
+        with run.step("gradient training"), torch.enable_grad():
+            try:
+                return train_network(network, seen, checked, schedule, loss, run)
+            except TrainingDiverged as error:
+                warnings.warn(str(error), stacklevel=6)
+                return error.report
+
+
+@dataclass(frozen=True)
+class FromScratch(Gradient):
+    """Train a network of random parameters by surrogate gradients, as the paper does for comparison.
+
+    Options are those of `Gradient`, with the paper's values for training from scratch.
+    """
+
+    from_scratch: ClassVar[bool] = True
+    epochs: int = 750
+    learning_rate: float = 5e-4
+
+
+TRAININGS: dict[str, Gradient] = {"gradient": FromScratch(), "sample+gradient": Gradient()}
+
+
+@torch.no_grad()
+def start_from_scratch(network: SpikingNetwork, split: Split, run: Run) -> tuple[InitialBatch, SamplingReport]:
+    """Set a network's parameters at random."""
+    few = torch.randperm(len(split.train), generator=torch.Generator().manual_seed(0))[:FEW]
+    initialize(network, dense(split.train.inputs(few)), random_state=run.random.seed)
+    none, lambdas = torch.zeros(0, 2, dtype=torch.long), torch.full((len(network.readout.weights),), 1e-4)
+    layers = [LayerReport("", "", {}, none, torch.zeros(n), True) for n in network.hidden]
+    empty = InitialBatch(few, torch.empty(0), torch.empty(0))
+    size = network.batch_size(run.budget)
+    return empty, SamplingReport(layers, Solution(lambdas), len(split.train), len(split.held_out), size, run.records)
+
+
+def improve(
+    network: SpikingNetwork,
+    split: Split,
+    readout: ReadoutOptions,
+    training: Gradient,
+    batch: InitialBatch,
+    report: SamplingReport,
+    run: Run,
+) -> SamplingReport:
+    """Train a network by gradients, and return the report of the fit with what changed."""
+    solution = readout.improve(network, split, batch, report.solution, training, run)
+    group = split.train.together
+    few = Part(split.train, 0, min(len(split.train), max(FEWER // group, 1) * group))
+    spikes = network.simulate(few.inputs(slice(None))).spikes
+    rates = [a.double().mean(dim=(0, 1)).cpu() for a in spikes]
+    layers = [replace(layer, rates=rate) for layer, rate in zip(report.layers, rates, strict=True)]
+    return replace(report, layers=layers, solution=solution)

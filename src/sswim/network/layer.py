@@ -1,0 +1,335 @@
+r"""Layers of spike response neurons: simulated window by window, or row by row as hardware would.
+
+Inside the library every signal of a layer has the shape ``(neurons, time, batch)``. In that order the projection by the
+weights, the filtering by the kernels, the threshold and the next layer's projection are plain matrix products on
+contiguous memory, and nothing is ever transposed.
+
+The response of neuron ``i`` is :math:`\sum_j W_{ij} (k_i * x_j) = k_i * (W x)_i`, because its kernel does not depend on the
+sender: project first, filter after.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sswim.network.autograd import convolve, fire_through
+from sswim.network.events import EventBatch, event_response, project_events
+from sswim.network.kernels import Kernel, kernel_taps, refractory_taps, toeplitz
+from sswim.network.surrogates import Surrogate
+
+__all__ = ["SpikingLayer", "Stream", "Workspace", "decays", "filter_signals", "fire"]
+
+
+class Workspace:
+    """Memory that is used again for every batch: asking the system for it takes a third of the time.
+
+    A result that lives in a workspace is overwritten by the next call with the same workspace. Not for gradients.
+    """
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def take(self, name: str, like: Tensor, *shape: int) -> Tensor:
+        """Return an uninitialised tensor of `shape`, of the dtype and device of `like`."""
+        size = math.prod(shape)
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size or memory.dtype != like.dtype or memory.device != like.device:
+            memory = self._memory[name] = like.new_empty(size)
+        return memory[:size].view(shape)
+
+
+def filter_signals(filters: Tensor, weights: Tensor, signals: Tensor, work: Workspace | None = None) -> Tensor:
+    r"""Respond to the signals of the layer before: :math:`\sum_j W_{ij} (k_i * x_j)(t)`.
+
+    Parameters
+    ----------
+    filters : Tensor of shape (neurons, steps_out, steps_in)
+        From `toeplitz`, or a part of its rows.
+    weights : Tensor of shape (neurons, senders)
+    signals : Tensor of shape (senders, steps_in, batch)
+    work : Workspace, optional
+        Where to compute.
+
+    Returns
+    -------
+    Tensor of shape (neurons, steps_out, batch)
+    """
+    senders, steps_in, batch = signals.shape
+    neurons, steps_out, _ = filters.shape
+    signals = signals.reshape(senders, steps_in * batch)
+    if work is None:
+        return torch.bmm(filters, (weights @ signals).view(neurons, steps_in, batch))
+    projected = torch.mm(weights, signals, out=work.take("projected", signals, neurons, steps_in * batch))
+    result = work.take("potentials", signals, neurons, steps_out, batch)
+    return torch.bmm(filters, projected.view(neurons, steps_in, batch), out=result)
+
+
+def fire(potentials: Tensor, costs: Tensor, inhibition: Tensor) -> Tensor:
+    r"""Threshold potentials at 1, each spike adding :math:`c_i q_i(t - t^f)` to its own neuron afterwards.
+
+    Parameters
+    ----------
+    potentials : Tensor of shape (neurons, steps, batch)
+        Response plus bias. Overwritten by the result: a second array of this size would cost more time than all sums here.
+    costs : Tensor of shape (neurons,)
+        Spike costs :math:`c_i`.
+    inhibition : Tensor of shape (neurons, lags)
+        From `refractory_taps`.
+
+    Returns
+    -------
+    Tensor of shape (neurons, steps, batch), of the potentials' dtype
+        1 where the neuron fires and 0 elsewhere.
+
+    Examples
+    --------
+    >>> v = torch.tensor([1.0, 1.5, 0.0, 2.0]).reshape(1, 4, 1)
+    >>> fire(v, torch.tensor([-1.0]), torch.tensor([[1.0, 0.5]])).flatten()
+    tensor([1., 0., 0., 1.])
+    """
+    v = potentials
+    cost = (costs[:, None] * inhibition)[:, :, None]  # (N, R, 1)
+    steps, reach = v.shape[1], cost.shape[1]
+    for t in range(steps):
+        now = v[:, t : t + 1]  # (N, 1, B), a view: the potential becomes the spike
+        torch.ge(now, 1, out=now)
+        ahead = min(reach, steps - 1 - t)
+        if ahead:
+            v[:, t + 1 : t + 1 + ahead].addcmul_(cost[:, :ahead], now)
+    return v
+
+
+def decays(constants: Tensor, ages: Tensor) -> Tensor:
+    r"""Return what is left of a spike in a decaying trace: :math:`e^{-age / \theta}`, of shape (constants, *ages), float64.
+
+    An infinite constant :math:`\theta` counts spikes. Ages below 0 lie in the future and leave 0.
+    """
+    rate = 1 / constants.double().reshape(-1, *[1] * ages.ndim)
+    return torch.where(ages >= 0, torch.exp(-ages.double() * rate), 0.0)
+
+
+class SpikingLayer(nn.Module):
+    r"""Parameters of one layer of spike response neurons.
+
+    Parameters
+    ----------
+    senders, neurons : int
+        Widths :math:`N_{l-1}` and :math:`N_l`.
+    kernel, refractory : callable
+        The kernels `k` and `q`.
+    spiking : bool
+        A layer that does not spike has no spike costs and no refractory supports, and puts out its potential.
+
+    Attributes
+    ----------
+    weights : Parameter of shape (neurons, senders), the paper's `W`
+    biases, delays, supports : Parameter of shape (neurons,), the paper's `b`, `tau` and `sigma`
+    costs, refractory_supports : Parameter of shape (neurons,), the paper's `c` and `varsigma`
+    """
+
+    def __init__(
+        self,
+        senders: int,
+        neurons: int,
+        kernel: Kernel,
+        refractory: Kernel,
+        *,
+        spiking: bool = True,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.refractory, self.spiking = kernel, refractory, spiking
+
+        def constant(value: float, *shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.full(shape, value, dtype=dtype))
+
+        self.weights = constant(0.0, neurons, senders)
+        self.biases = constant(0.0, neurons)
+        self.delays = constant(0.0, neurons)
+        self.supports = constant(5.0, neurons)
+        if spiking:
+            self.costs = constant(-1.5, neurons)
+            self.refractory_supports = constant(5.0, neurons)
+
+    @property
+    def neurons(self) -> int:
+        """Number of neurons in this layer."""
+        return self.weights.shape[0]
+
+    @property
+    def senders(self) -> int:
+        """Number of neurons (or channels) that this layer listens to."""
+        return self.weights.shape[1]
+
+    def filters(self, steps_in: int, steps_out: int, start: int = 0) -> Tensor:
+        """Return the convolution matrices for the steps ``start, ..., steps_out - 1``."""
+        taps = kernel_taps(self.kernel, self.delays, self.supports, steps_out)  # (N, S)
+        return toeplitz(taps, steps_in)[:, start:]  # (N, S - start, I)
+
+    def potentials(self, signals: Tensor | EventBatch, filters: Tensor, work: Workspace | None = None) -> Tensor:
+        """Return response plus bias, without refractory part, of shape (neurons, steps, batch)."""
+        if isinstance(signals, EventBatch) and signals.whole:
+            neurons, _, seen = filters.shape
+            work = Workspace() if work is None else work
+            place = work.take("projected", self.weights, neurons, signals.window * signals.count)
+            projected = project_events(self.weights.detach(), signals, place)[:, :seen]
+            potentials = work.take("potentials", projected, neurons, filters.shape[1], signals.count)
+            return torch.bmm(filters, projected, out=potentials).add_(self.biases[:, None, None])
+        if isinstance(signals, EventBatch):
+            y = event_response(self.kernel, self.delays, self.supports, self.weights, signals, filters.shape[1])
+            return y.add_(self.biases[:, None, None])
+        return filter_signals(filters, self.weights, signals, work).add_(self.biases[:, None, None])
+
+    def fire(self, potentials: Tensor) -> Tensor:
+        """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
+        inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
+        return fire(potentials, self.costs, inhibition)
+
+    def respond(self, signals: Tensor, steps: int, start: int = 0) -> Tensor:
+        """Return the potentials of the steps ``start, ..., steps - 1`` as `potentials` does, with gradients."""
+        taps = kernel_taps(self.kernel, self.delays, self.supports, steps)
+        # What lies before the reach of all kernels need not be projected.
+        used = (taps.detach() != 0).any(dim=0).nonzero() if start else None
+        first = 0 if used is None else max(start - (int(used.max()) + 2 if len(used) else 1), 0)
+        senders, seen, batch = signals[:, first:].shape
+        projected = (self.weights @ signals[:, first:].reshape(senders, seen * batch)).view(-1, seen, batch)
+        return convolve(taps[:, : steps - first], projected, start - first).add_(self.biases[:, None, None])
+
+    def fire_through(self, potentials: Tensor, surrogate: Surrogate, *, detach: bool = False, soft: bool = False) -> Tensor:
+        """Return the spikes as `fire` does, with gradients by a surrogate; see `sswim.network.autograd.fire_through`."""
+        inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
+        return fire_through(potentials, self.costs, inhibition, surrogate, detach=detach, soft=soft)
+
+    def extra_repr(self) -> str:
+        """Describe the layer in the module's repr."""
+        return f"{self.senders} -> {self.neurons}, kernel={self.kernel}, spiking={self.spiking}"
+
+
+class Stream:
+    r"""Simulate hidden layers along a series, row by row or chunk by chunk, and filter their spikes with decaying exponentials.
+
+    The trace of neuron `i` with time constant :math:`\theta` is :math:`z_i(t) = \sum_{s \le t} a_i(s) e^{-(t - s) / \theta}`.
+
+    Parameters
+    ----------
+    layers : sequence of SpikingLayer
+        The hidden layers, their parameters as they are now.
+    constants : sequence of float
+        Time constants :math:`\theta` of the traces, in steps.
+    reach : int
+        Number of steps that a kernel looks back at most; the part of a kernel beyond that is cut off.
+    batch : int
+        How many series run side by side.
+    dtype : torch.dtype, optional
+        Of the traces. Default: that of the layers. Spikes are the same in all.
+
+    Notes
+    -----
+    A windowed network starts anew for every window. A stream starts once: before its first row it has seen zeros and no
+    spikes. At a row it shows what a window that ends there shows, except for what lies before that window's first row, and
+    that is forgotten: an input is seen for ``delay + support`` steps of each layer, for ``reach`` steps if its kernel has no
+    end, and a trace decays exponentially. Time and memory of a step do not depend on how many steps came before.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[SpikingLayer],
+        constants: Sequence[float],
+        reach: int,
+        batch: int,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._layers = [_LayerStream(layer, reach, batch) for layer in layers]
+        like = layers[0].weights.detach()
+        self._constants = torch.as_tensor(constants, dtype=torch.float64)  # (K,)
+        neurons = sum(layer.neurons for layer in layers)
+        self._traces = like.new_zeros(neurons, len(self._constants), batch, dtype=dtype)  # (N, K, B)
+        self._matrices: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def features(self) -> int:
+        """Number of traces: neurons of all layers times time constants."""
+        return self._traces.shape[0] * self._traces.shape[1]
+
+    @torch.no_grad()
+    def advance(self, rows: Tensor) -> Tensor:
+        """Take the next rows and return the traces at each of them.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (inputs, steps, batch)
+
+        Returns
+        -------
+        Tensor of shape (features, steps, batch)
+            Feature ``i * K + k`` is the trace of neuron `i` with constant `k`, neurons of the first layer first.
+        """
+        spikes, signals = [], rows
+        for layer in self._layers:
+            signals = layer.advance(signals)
+            spikes.append(signals)
+        a = spikes[0] if len(spikes) == 1 else torch.cat(spikes)  # (N, T, B)
+        n, steps, batch = a.shape
+        inside, carried = self._decays(steps)
+        z = torch.matmul(inside, a.to(inside.dtype)).view(n, -1, steps, batch)
+        z += carried * self._traces[:, :, None, :]
+        self._traces = z[:, :, -1].clone()
+        return z.view(-1, steps, batch)
+
+    def _decays(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Return how spikes of a chunk (K * T, T) and the traces before it (K, T, 1) reach each of its steps."""
+        if steps not in self._matrices:
+            t = torch.arange(steps)
+            inside = decays(self._constants, t[:, None] - t).to(self._traces).reshape(-1, steps)
+            carried = decays(self._constants, t + 1).to(self._traces)[:, :, None]
+            self._matrices = {steps: (inside, carried)}  # of the last length only, or memory would grow with their number
+        return self._matrices[steps]
+
+
+class _LayerStream:
+    """One layer's state: its input within the reach of its kernels, and the inhibition that its spikes have left."""
+
+    def __init__(self, layer: SpikingLayer, reach: int, batch: int) -> None:
+        taps = kernel_taps(layer.kernel, layer.delays.detach(), layer.supports.detach(), reach)
+        used = (taps != 0).any(dim=0).nonzero()
+        self._taps = taps[:, : int(used.max()) + 1 if len(used) else 1]  # (N, R)
+        self._weights, self._biases = layer.weights.detach(), layer.biases.detach()[:, None, None]
+        self._costs = layer.costs.detach()
+        self._inhibition = refractory_taps(layer.refractory, layer.refractory_supports.detach(), reach)  # (N, r)
+        n, lags = self._inhibition.shape
+        # What spikes b + 1 steps before the end of a chunk still cost j steps after it: lag j + b + 1.
+        ahead = torch.nn.functional.pad(self._costs[:, None] * self._inhibition, (0, lags))
+        self._after = ahead.unfold(1, lags, 1)[:, :lags] if lags else ahead[:, :, None]  # (N, j, b)
+        self._sent = taps.new_zeros(n, self._taps.shape[1] - 1, batch)  # projected input of the last steps
+        self._left = taps.new_zeros(n, lags, batch)
+        self._filters: dict[int, Tensor] = {}
+
+    def advance(self, signals: Tensor) -> Tensor:
+        """Return the spikes (neurons, steps, batch) that answer signals (senders, steps, batch)."""
+        senders, steps, batch = signals.shape
+        sent = torch.mm(self._weights, signals.reshape(senders, steps * batch)).view(-1, steps, batch)
+        sent = torch.cat([self._sent, sent], dim=1)  # (N, R - 1 + T, B)
+        v = torch.bmm(self._band(steps), sent).add_(self._biases)
+        lags = self._left.shape[1]
+        now = min(lags, steps)
+        v[:, :now] += self._left[:, :now]
+        spikes = fire(v, self._costs, self._inhibition)
+        self._sent = sent[:, steps:].clone()
+        if lags:
+            left = torch.bmm(self._after[:, :, :now], spikes[:, steps - now :].flip(1))
+            left[:, : lags - now] += self._left[:, now:]
+            self._left = left
+        return spikes
+
+    def _band(self, steps: int) -> Tensor:
+        """Return the matrices (neurons, steps, R - 1 + steps) that filter a chunk and what was sent before it."""
+        if steps not in self._filters:
+            reach = self._taps.shape[1]
+            padded = torch.nn.functional.pad(self._taps.flip(1), (steps - 1, steps - 1))  # (N, R + 2 T - 2)
+            rows = padded.unfold(1, reach + steps - 1, 1).flip(1)  # row t begins with t zeros
+            self._filters = {steps: rows.contiguous()}
+        return self._filters[steps]

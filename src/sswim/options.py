@@ -1,0 +1,364 @@
+"""What users set: checks of values, named variants, option objects, and the run that follows from memory, seed and verbosity."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import numbers
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
+
+__all__ = [
+    "Mistakes",
+    "Options",
+    "Randomness",
+    "Run",
+    "Seed",
+    "StepRecord",
+    "check_choice",
+    "check_fraction",
+    "check_integer",
+    "check_positive",
+    "check_result",
+    "forget_peak_memory",
+    "nearest",
+    "parse_memory",
+    "parse_seconds",
+    "peak_memory",
+    "resolve",
+    "resolve_several",
+]
+
+T = TypeVar("T")
+Seed = int | np.random.RandomState | np.random.Generator | None
+
+
+def check_integer(name: str, value: object, least: int) -> int:
+    """Return `value` as an int that is at least `least`.
+
+    Examples
+    --------
+    >>> check_integer("horizon", 0, 1)
+    Traceback (most recent call last):
+    ...
+    ValueError: horizon must be a whole number >= 1, got 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number >= {least}, got {value!r}.")
+    if value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}.")
+    return int(value)
+
+
+def check_positive(name: str, value: object, *, zero: bool = False) -> float:
+    """Return `value` as a finite float above 0 (or at 0, with `zero`)."""
+    rule = ">= 0" if zero else "> 0"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number {rule}, got {value!r}.")
+    number = float(value)
+    if not (number > 0 or (zero and number == 0)) or number == float("inf"):
+        raise ValueError(f"{name} must be a finite number {rule}, got {number!r}.")
+    return number
+
+
+def check_fraction(name: str, value: object) -> float:
+    """Return `value` as a float strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
+        raise ValueError(f"{name} must be a number between 0 and 1 (both excluded), got {value!r}.")
+    return float(value)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return a hint at the known name that is most like `name`, or nothing."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
+    """Return `value` if it is one of several names."""
+    if isinstance(value, str) and value in choices:
+        return value
+    hint = nearest(value, choices) if isinstance(value, str) else ""
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.{hint}")
+
+
+def resolve(argument: str, value: object, choices: Mapping[str, T], *methods: str) -> T:
+    """Return the step that a name stands for, or `value` itself if it is a step object.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument, for the error.
+    value : str or object
+        What the user passed.
+    choices : mapping of str to object
+        The named variants.
+    *methods : str
+        The methods that a step of the user's own must have.
+
+    Examples
+    --------
+    >>> resolve("weights", "dott", {"dot": 1, "random": 2}, "__call__")
+    Traceback (most recent call last):
+    ...
+    ValueError: weights: unknown name 'dott'. Did you mean 'dot'? Valid names: 'dot', 'random'.
+    """
+    names = ", ".join(map(repr, choices))
+    if isinstance(value, str):
+        if value in choices:
+            return choices[value]
+        raise ValueError(f"{argument}: unknown name {value!r}.{nearest(value, list(choices))} Valid names: {names}.")
+    lacking = methods if isinstance(value, type) else [name for name in methods if not callable(getattr(value, name, None))]
+    if lacking:
+        needed = ", ".join(f"`{name}`" for name in methods)
+        lack = f", which lacks {', '.join(f'`{name}`' for name in lacking)}" if len(lacking) < len(methods) else ""
+        a = "a method" if len(methods) == 1 else "the methods"
+        raise TypeError(f"{argument} must be one of the names {names}, or an object with {a} {needed}, got {value!r}{lack}.")
+    return value  # type: ignore[return-value]
+
+
+def resolve_several(
+    argument: str, value: object, choices: Mapping[str, T], groups: Mapping[str, Mapping[str, T]], *methods: str
+) -> dict[str, T]:
+    """Return the steps that one or several names or objects stand for, by name; a name of `groups` stands for several."""
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not given:
+        raise ValueError(f"{argument}: needs at least one of {', '.join(map(repr, choices))}, got {value!r}.")
+    found: dict[str, T] = {}
+    for one in given:
+        if isinstance(one, str) and one in groups:
+            found |= groups[one]
+        else:
+            step = resolve(argument, one, {**dict.fromkeys(groups), **choices}, *methods)
+            found[one if isinstance(one, str) else repr(one)] = step  # type: ignore[assignment]
+    return found
+
+
+def check_result(step: str, value: object, *shape: int) -> Tensor:
+    """Return what a step returned, if it is a finite tensor of the right shape; a user's own step may be wrong."""
+    if not isinstance(value, Tensor) or tuple(value.shape) != shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{step} must return a tensor of shape {shape}, got {got}.")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{step} must return finite values, but some are NaN or infinite.")
+    return value
+
+
+def parse_seconds(name: str, value: object) -> float:
+    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``.
+
+    Examples
+    --------
+    >>> parse_seconds("time_limit", "1.5min")
+    90.0
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)\s*", value) if isinstance(value, str) else None
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"{name} must be a time such as '30s' or '5min', or None, got {value!r}.")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
+
+
+def parse_memory(memory: object) -> int:
+    """Return a memory budget in bytes.
+
+    Examples
+    --------
+    >>> parse_memory("1.5GB")
+    1500000000
+    """
+    units = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "b": 1.0, "": 1.0}
+    if isinstance(memory, str):
+        text = memory.strip().lower()
+        number = text.rstrip("bgikm")
+        try:
+            size = float(number) * units[text[len(number) :].strip()]
+        except (KeyError, ValueError):
+            raise ValueError(f'memory must be a size such as "2GB" or "500MB", got {memory!r}.') from None
+    else:
+        size = check_positive("memory", memory)
+    if not 1e6 <= size < float("inf"):
+        raise ValueError(f"memory must be at least 1 MB, got {memory!r}.")
+    return int(size)
+
+
+class Mistakes:
+    """Collects what is wrong with a user's options, to report all of it at once."""
+
+    def __init__(self) -> None:
+        self._found: list[Exception] = []
+
+    def check(self, rule: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Return what a check returns. If it fails, keep the error and return the value that was checked."""
+        try:
+            return rule(*arguments, **options)
+        except (TypeError, ValueError) as error:
+            self._found.append(error)
+            return arguments[1] if len(arguments) > 1 else None  # type: ignore[return-value]
+
+    def report(self) -> None:
+        """Raise what was found: the one error itself, or one error that lists several."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            raise ValueError(f"{len(self._found)} mistakes:" + "".join(f"\n- {error}" for error in self._found))
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings that belong together. They never change: `replace` returns others.
+
+    scikit-learn's `get_params` makes ``estimator.set_params(steps__weights="random")`` reach inside.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the settings by name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def replace(self, **changes: object) -> Self:
+        """Return the same settings with some changed."""
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in changes:
+            if name not in known:
+                kind, valid = type(self).__name__, ", ".join(map(repr, known))
+                raise ValueError(f"{kind} has no option {name!r}.{nearest(name, known)} Valid names: {valid}.")
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+class Randomness:
+    """One generator per step and layer, all from one seed: swapping one step leaves the draws of the others alone."""
+
+    STEPS = ("batch", "pairs", "weights", "temporal", "shuffle")
+
+    def __init__(self, random_state: Seed = None) -> None:
+        if random_state is None:
+            seed = np.random.SeedSequence().entropy
+        elif isinstance(random_state, np.random.RandomState):
+            seed = int(random_state.randint(2**31))
+        elif isinstance(random_state, np.random.Generator):
+            seed = int(random_state.integers(2**31))
+        else:
+            seed = check_integer("random_state", random_state, 0)
+        self.seed = seed
+
+    def __call__(self, step: str, layer: int = 0) -> torch.Generator:
+        """Return the generator of one step."""
+        state = np.random.SeedSequence(self.seed, spawn_key=(self.STEPS.index(step), layer)).generate_state(2)
+        return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+
+
+def peak_memory() -> int | None:
+    """Return the most memory in bytes that this process has held so far, or None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where the system can do that (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step: its name, its seconds, and the process's peak memory in bytes by its end."""
+
+    name: str
+    seconds: float
+    peak_memory: int | None
+
+
+class Run:
+    """How a fit is run: memory budget, random generators, progress bars on a terminal, and a record of every step.
+
+    Parameters
+    ----------
+    memory : str or int
+        Budget, such as ``"1GB"``.
+    random_state : int or numpy generator, optional
+        Same seed, same result.
+    verbose : int
+        1 shows progress bars, 0 nothing.
+
+    Attributes
+    ----------
+    budget : int
+        In bytes.
+    random : Randomness
+    records : list of StepRecord
+    """
+
+    def __init__(self, memory: str | int = "1GB", random_state: Seed = None, verbose: int = 0) -> None:
+        self.budget, self.random, self.verbose = parse_memory(memory), Randomness(random_state), verbose
+        self.records: list[StepRecord] = []
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description:<32}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not verbose or not (console.is_terminal or console.is_jupyter),
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Run:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what happens inside and record it under `name`."""
+        begin = time.perf_counter()
+        task = self._task = self._progress.add_task(name, total=None)
+        try:
+            yield
+        finally:
+            self._progress.remove_task(task)
+            self._task = None
+        self.records.append(StepRecord(name, time.perf_counter() - begin, peak_memory()))
+
+    def describe(self, text: str) -> None:
+        """Show how the current step is going."""
+        if self._task is not None:
+            self._progress.update(self._task, description=text)
+
+    def expect(self, total: int) -> None:
+        """Start the current step's bar anew, for `total` calls of `advance`."""
+        if self._task is not None:
+            self._progress.reset(self._task, total=total)
+
+    def advance(self) -> None:
+        """Move the current step's bar by one."""
+        if self._task is not None:
+            self._progress.advance(self._task)
+
+    def count(self, items: Sequence[T]) -> Iterator[T]:
+        """Yield `items`, moving the current step's bar by one each."""
+        self.expect(len(items))
+        for item in items:
+            yield item
+            self.advance()

@@ -1,0 +1,31 @@
+"""Readouts: how hidden spikes become forecasts or classes, and how their weights are found."""
+
+from sswim.network.network import SpikingNetwork
+from sswim.network.output import VoltageReadout
+from sswim.readout.base import ReadoutOptions
+from sswim.readout.corrections import TraceReadout
+from sswim.readout.counts import Counts
+from sswim.readout.direct import Direct
+from sswim.readout.traces import ASSEMBLIES, Assembly
+from sswim.readout.trajectory import Trajectory
+from sswim.readout.voltage import Spikes, Voltage
+
+__all__ = [
+    "ASSEMBLIES",
+    "Assembly",
+    "Counts",
+    "Direct",
+    "ReadoutOptions",
+    "Spikes",
+    "TraceReadout",
+    "Trajectory",
+    "Voltage",
+    "default_readout",
+]
+
+
+def default_readout(network: SpikingNetwork) -> ReadoutOptions:
+    """Return the settings by which `sample` solves for a network's output, if none are given."""
+    if isinstance(network.readout, VoltageReadout):
+        return Trajectory()
+    return Counts(traces=network.readout.constants, loss="squared_error")

@@ -1,0 +1,165 @@
+"""A classifier's readout of the traces of all hidden layers: one regression, and the likeliest weights from there."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from sswim.data.windows import Part, Samples, Split, batches
+from sswim.network.network import SpikingNetwork
+from sswim.options import Mistakes, Options, Run, check_choice, resolve
+from sswim.readout.base import Shape, Training
+from sswim.readout.corrections import TraceReadout, check_memory
+from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
+from sswim.regression import REGULARIZATION, Regularization, Sums
+from sswim.report import Solution
+from sswim.steps.base import InitialBatch
+
+__all__ = ["Counts", "cross_entropy", "few_of"]
+
+# Steps on all samples, from the weights of the training part.
+REFIT_STEPS = 8
+LOSSES = ("log_loss", "squared_error")
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Return the mean cross entropy of voltages (batch, steps, classes), by their means over time."""
+    return torch.nn.functional.cross_entropy(output.mean(dim=1), target.mean(dim=1).argmax(dim=1))
+
+
+def few_of(samples: Samples, count: int) -> Samples:
+    """Return the first `count` samples, or all if there are fewer."""
+    return Part(samples, 0, min(len(samples), count))
+
+
+@dataclass(frozen=True)
+class Counts(Options):
+    """Read how often each neuron of every layer fired, or its spikes' fading traces.
+
+    Parameters
+    ----------
+    traces : sequence of float
+        Time constants in steps of the traces that are read; infinity counts spikes.
+    loss : {"log_loss", "squared_error"}
+        Whether the weights make the training samples' classes likely, or are those of a regression. The former start from
+        the latter, and keep the traces of all samples, or of as many as memory has room for.
+    regularization : str or object
+        ``"search"``, ``"fixed"``, or a `LambdaSearch` or `FixedLambda`.
+    """
+
+    traces: Sequence[float] = (math.inf,)
+    loss: str = "log_loss"
+    regularization: str | Regularization = "search"
+
+    def __post_init__(self) -> None:
+        mistakes = Mistakes()
+        mistakes.check(check_choice, "loss", self.loss, LOSSES)
+        mistakes.check(resolve, "regularization", self.regularization, REGULARIZATION, "basis", "solve")
+        mistakes.report()
+
+    @property
+    def horizon(self) -> int:
+        """Steps that targets live on: the window's end alone."""
+        return 1
+
+    @property
+    def voltage(self) -> float:
+        """Target of the right class, and minus that of the others."""
+        return 2.0
+
+    def build(self, shape: Shape) -> TraceReadout:
+        """Return an output of the right sizes."""
+        traces = sum(shape.hidden) * len(self.traces)
+        check_memory(traces, shape.memory, "Use fewer neurons or traces, or allow more.")
+        return TraceReadout(traces, shape.outputs, shape.horizon, constants=self.traces, dtype=shape.dtype)
+
+    @torch.no_grad()
+    def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
+        """Set the weights that read the traces, from all samples."""
+        readout = network.readout
+        regularization = resolve("regularization", self.regularization, REGULARIZATION)
+        with run.step("output weights"):
+            sums, kept = self._gather(network, split, run)
+        with run.step("regularisation"):
+            w, b, lambdas = regularization.solve(*sums)
+            if self.loss == "squared_error":
+                readout.weights.copy_(w.T), readout.biases.copy_(b)
+                # While the weights have not seen these samples.
+                temperature = self._temperature(network, split.held_out, run) if network.horizon == 1 else 1.0
+                sums[0].merge(sums[1])
+                w, b = sums[0].solve(lambdas)
+        if self.loss == "log_loss":
+            with run.step("likelihood"):
+                w, b, temperature, lambdas = _likeliest(sums, kept, regularization, w, b, lambdas)
+        readout.weights.copy_(w.T), readout.biases.copy_(b)
+        return Solution(lambdas.cpu(), traces=len(self.traces), temperature=temperature)
+
+    def _gather(self, network: SpikingNetwork, split: Split, run: Run) -> tuple[list[Sums], list[KeptFeatures]]:
+        """Return sums and kept features of the training and of the validation samples."""
+        outputs, features = network.readout.weights.shape
+        sums = [Sums(features, outputs, device=network.readout.weights.device) for _ in range(2)]
+        # Samples come in random order, so the first ones stand for all.
+        total = len(split.train) + len(split.held_out)
+        room = run.budget / (2 * features * total) if self.loss == "log_loss" else 0.0
+        kept = [KeptFeatures(math.ceil(room * len(part))) for part in (split.train, split.held_out)]
+        read = network.trace_reader(network.readout.constants)
+        for place, keep, samples in zip(sums, kept, (split.train, split.held_out), strict=True):
+            for index in run.count(batches(len(samples), network.batch_size(run.budget))):
+                f, y, weights = read(samples.inputs(index)), samples.targets(index).flatten(1), samples.weights(index)
+                weights = None if weights is None else weights.to(f.device)
+                keep.add(f, y.argmax(dim=1), weights)
+                place.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
+        return sums, kept
+
+    def improve(
+        self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
+    ) -> Solution:
+        """Train the network down the cross entropy."""
+        report = training.descend(network, split.train, split.held_out, run, loss=cross_entropy, penalty=0.0)
+        return replace(solution, temperature=self._temperature(network, split.held_out, run), training=report)
+
+    def finish(self, network: SpikingNetwork, split: Split, solution: Solution, run: Run) -> Solution:
+        """Return the solution: there is nothing left to do."""
+        return solution
+
+    def _temperature(self, network: SpikingNetwork, held_out: Samples, run: Run) -> float:
+        few = few_of(held_out, 5000)
+        return fit_temperature(self.decisions(network, few, run.budget), few.targets(slice(None))[:, 0].argmax(dim=1))
+
+    @torch.no_grad()
+    def decisions(self, network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
+        """Return how much speaks for each class, (samples, classes)."""
+        # In float64, so that a sample's values do not depend on the batch it comes in.
+        readout = copy.deepcopy(network.readout).double()  # type: ignore[attr-defined]
+        look = network.trace_reader(network.readout.constants)
+        parts = batches(len(samples), network.batch_size(memory))
+        return torch.cat([readout(look(samples.inputs(part)).double()[:, None])[:, 0].T for part in parts]).cpu()
+
+
+def _likeliest(
+    sums: Sequence[Sums],
+    kept: Sequence[KeptFeatures],
+    regularization: Regularization,
+    weights: Tensor,
+    biases: Tensor,
+    lambdas: Tensor,
+) -> tuple[Tensor, Tensor, float, Tensor]:
+    """Return weights (features, classes), biases, their temperature, and the penalty of each class.
+
+    The penalty and the temperature are chosen on validation samples; then the weights are fitted to all samples.
+    """
+    (train, validation), (seen, held_out) = sums, kept
+    start = Softmax.from_regression(train, weights, biases)
+    scale = 1 / fit_temperature(held_out.logits(start), held_out.labels)
+    found, lambda_ = search_penalty(Descent(seen, train, start.scaled(scale)), held_out, regularization)
+    temperature = fit_temperature(held_out.logits(found), held_out.labels)
+    train.merge(validation)
+    seen.merge(held_out)
+    centre = Softmax.from_regression(train, *train.solve(lambdas)).scaled(scale)
+    found = Descent(seen, train, found.about(centre.mean), centre).settle(lambda_, REFIT_STEPS)
+    return found.weights.T, found.biases - found.weights @ found.mean, temperature, torch.full_like(lambdas, lambda_)

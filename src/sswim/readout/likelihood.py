@@ -1,0 +1,201 @@
+r"""Weights of a classifier's readout that make the training classes likely, found from those of least squares.
+
+For features :math:`\psi_i` of classes :math:`y_i` and weights :math:`W_0` of least squares, the mean log loss
+
+.. math:: \frac{1}{M} \sum_i -\log \mathrm{softmax}(W (\psi_i - \bar\psi) + c)_{y_i} + \frac{\lambda}{2} |W - W_0|^2
+
+is convex, and its curvature is nowhere more than half that of least squares (Böhning, 1992): :math:`F / (2 M) + \lambda`, with
+the Gram matrix `F` that the normal equations hold already. So one eigendecomposition gives steps of the right size for every
+:math:`\lambda`. Where samples are few, a large :math:`\lambda` stays near least squares.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, Sums
+
+__all__ = ["Descent", "KeptFeatures", "Softmax", "fit_temperature", "search_penalty"]
+
+# Steps per candidate of a search, each of which starts from the one before; it ends after PATIENCE in a row that are no better.
+STEPS, PATIENCE = 2, 3
+
+
+class KeptFeatures:
+    """Features of the samples seen and their classes, of up to `limit` samples, in half precision.
+
+    Half precision is exact for counts up to 2,048, and fading traces keep three digits.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.samples = limit, 0
+        self._batches: list[tuple[Tensor, Tensor, Tensor | None]] = []
+
+    def add(self, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        """Keep a batch: features (features, batch), classes (batch,) and how much each sample counts (batch,)."""
+        room = self.limit - self.samples
+        if room > 0:
+            weights = None if weights is None else weights[:room].to(features)
+            self._batches.append((features[:, :room].half(), labels[:room].to(features.device), weights))
+            self.samples += self._batches[-1][0].shape[1]
+
+    def merge(self, other: KeptFeatures) -> None:
+        """Keep those of `other` too."""
+        self._batches += other._batches
+        self.samples, self.limit = self.samples + other.samples, self.limit + other.limit
+
+    @property
+    def labels(self) -> Tensor:
+        """The classes of all samples, (samples,)."""
+        return torch.cat([labels for _, labels, _ in self._batches])
+
+    @property
+    def weights(self) -> Tensor:
+        """How much the samples count, (samples,), 1 in all."""
+        parts = [torch.ones(len(labels)).to(labels.device) if w is None else w for _, labels, w in self._batches]
+        weights = torch.cat(parts).double()
+        return weights / weights.sum().clamp_min(1e-300)
+
+    def loss(self, found: Softmax) -> float:
+        """Return the mean log loss."""
+        return float(cross_entropy(self.logits(found), self.labels, reduction="none") @ self.weights)
+
+    def logits(self, found: Softmax) -> Tensor:
+        """Return the logits of all samples, (samples, classes)."""
+        W, shift = found.matrix()
+        return torch.cat([torch.addmm(shift, W, features.float()).T for features, _, _ in self._batches]).double()
+
+    def slope(self, found: Softmax) -> tuple[Tensor, Tensor]:
+        """Return the slopes of the mean log loss by the weights (classes, features) and by the biases (classes,)."""
+        W, shift = found.matrix()
+        total, slope, bias_slope = 0.0, torch.zeros_like(W), torch.zeros_like(shift[:, 0])
+        place = W.new_empty(0)
+        for half, labels, weights in self._batches:
+            place = place if place.shape == half.shape else torch.empty_like(half, dtype=W.dtype)
+            features = place.copy_(half)
+            error = torch.softmax(torch.addmm(shift, W, features), dim=0)  # (C, B)
+            error[labels, torch.arange(len(labels), device=labels.device)] -= 1
+            if weights is not None:
+                error *= weights
+            total += len(labels) if weights is None else float(weights.sum())
+            slope.addmm_(error, features.T)
+            bias_slope += error.sum(dim=1)
+        slope, bias_slope = slope.double() / max(total, 1e-300), bias_slope.double() / max(total, 1e-300)
+        return slope.addr_(bias_slope, found.mean, alpha=-1), bias_slope
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Logits of features that `mean` (features,) was taken from: weights (classes, features), biases (classes,), float64."""
+
+    weights: Tensor
+    biases: Tensor
+    mean: Tensor
+
+    def matrix(self) -> tuple[Tensor, Tensor]:
+        """Return weights (classes, features) and biases (classes, 1) of the features as they are, in single precision."""
+        return self.weights.float(), (self.biases - self.weights @ self.mean).float()[:, None]
+
+    def moved(self, weights: Tensor, biases: Tensor) -> Softmax:
+        """Return the weights and biases moved by differences."""
+        return Softmax(self.weights + weights, self.biases + biases, self.mean)
+
+    def scaled(self, factor: float) -> Softmax:
+        """Return weights and biases multiplied by a factor."""
+        return Softmax(factor * self.weights, factor * self.biases, self.mean)
+
+    def about(self, mean: Tensor) -> Softmax:
+        """Return the same, of features that another mean was taken from."""
+        return Softmax(self.weights, self.biases + self.weights @ (mean - self.mean), mean)
+
+    @classmethod
+    def from_regression(cls, sums: Sums, weights: Tensor, biases: Tensor) -> Softmax:
+        """Take over the weights (features, classes) and biases (classes,) of a regression."""
+        return cls(weights.T, biases, torch.zeros_like(sums.feature_mean)).about(sums.feature_mean)
+
+
+class Descent:
+    """Accelerated steps (Nesterov's) towards the likeliest weights.
+
+    Parameters
+    ----------
+    kept : KeptFeatures
+    sums : Sums
+        Of the same features, or of more of them.
+    start : Softmax
+        Where it starts.
+    centre : Softmax
+        What the penalty draws the weights to. Default: `start`.
+    """
+
+    def __init__(self, kept: KeptFeatures, sums: Sums, start: Softmax, centre: Softmax | None = None) -> None:
+        values, self._vectors = sums.eigen()
+        self._curvature = values / (2 * max(sums.samples, 1e-300))
+        self._kept, self._centre = kept, start if centre is None else centre
+        self.found = self._before = start
+        self._count = 0
+
+    def step(self, lambda_: float) -> float:
+        """Take a step with the penalty given, and return its length beside that of the weights."""
+        self._count += 1
+        momentum, now, before = (self._count - 1) / (self._count + 2), self.found, self._before
+        ahead = now.moved(momentum * (now.weights - before.weights), momentum * (now.biases - before.biases))
+        slope, bias_slope = self._kept.slope(ahead)
+        slope += lambda_ * (ahead.weights - self._centre.weights)
+        down = (slope @ self._vectors / (self._curvature + lambda_).clamp_min(1e-300)) @ self._vectors.T
+        self._before, self.found = now, ahead.moved(-down, -2 * bias_slope)
+        length = torch.linalg.vector_norm(self.found.weights - now.weights)
+        return float(length / torch.linalg.vector_norm(now.weights).clamp_min(1e-300))
+
+    def settle(self, lambda_: float, steps: int = 500, tolerance: float = 1e-5) -> Softmax:
+        """Return where it comes to rest, or where it is after `steps` steps."""
+        for _ in range(steps):
+            if self.step(lambda_) < tolerance:
+                break
+        return self.found
+
+
+def search_penalty(descent: Descent, held_out: KeptFeatures, search: Regularization) -> tuple[Softmax, float]:
+    r"""Return the weights of least loss on the samples held out, and their :math:`\lambda`.
+
+    From a large :math:`\lambda` on, each candidate starts where the one before arrived, until the loss stops falling.
+    """
+    if isinstance(search, FixedLambda):
+        return descent.settle(search.value), search.value
+    if not isinstance(search, LambdaSearch):
+        raise TypeError(f"regularization: the log loss needs a LambdaSearch or FixedLambda, got {search!r}.")
+    chosen, best, worse = (descent.found, search.high), math.inf, 0
+    for lambda_ in _candidates(search):
+        for _ in range(STEPS):
+            descent.step(lambda_)
+        loss = held_out.loss(descent.found)
+        worse = 0 if loss < best else worse + 1
+        if loss < best:
+            best, chosen = loss, (descent.found, lambda_)
+        elif worse == PATIENCE:
+            break
+    return chosen
+
+
+def _candidates(search: LambdaSearch) -> list[float]:
+    """Return the search's grid, largest first, and what is past its ends if it may be extended."""
+    grid = torch.logspace(math.log10(search.high), math.log10(search.low), search.count, dtype=torch.float64).tolist()
+    if search.extend and len(grid) > 1:
+        ratio = grid[1] / grid[0]
+        while grid[0] / ratio <= min(10 * search.high, CEILING):
+            grid.insert(0, grid[0] / ratio)
+        while grid[-1] * ratio >= FLOOR:
+            grid.append(grid[-1] * ratio)
+    return grid
+
+
+def fit_temperature(values: Tensor, labels: Tensor) -> float:
+    """Return what decision values (samples, classes) are divided by for probabilities of least log loss."""
+    grid = torch.logspace(-3, 3, 61, dtype=torch.float64) * float(values.std().clamp_min(1e-12))
+    losses = torch.stack([cross_entropy(values / t, labels) for t in grid])
+    return float(grid[losses.argmin()])
