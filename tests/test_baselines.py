@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
-from sswim.baselines import Persistence, RidgeOnLags, SeasonalNaive
+
+from sswim.evaluate import Persistence, RidgeOnLags, SeasonalNaive
 
 WINDOW, HORIZON = 8, 3
 

@@ -6,16 +6,20 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
-from sswim._tracking import Tracker
-from sswim.direct import TRACE_WEIGHTS, Origins, fit_direct
-from sswim.direct_forecasts import _calibrated, _ranked_quantiles, half_width
-from sswim.encoding import Encoded
-from sswim.grouped import GroupedEquations, correct, search_penalties
 
-from sswim import Forecaster, SpikingNetwork
-from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
+from sswim import Direct, FixedLambda, Forecaster, LambdaSearch, SpikingNetwork, Trajectory
+from sswim.data.encoder import Encoded
+from sswim.data.windows import Origins, SeriesWindows, Split
+from sswim.evaluate import Persistence
+from sswim.options import Run
+from sswim.readout import TraceReadout
+from sswim.readout.corrections import Corrections, search_penalties
+from sswim.readout.direct import LEVELS, TRACE_WEIGHTS, _calibrated, _ranked_quantiles, default_constants
+from sswim.regression import Sums
+from sswim.steps.base import InitialBatch
 
 WINDOW, HORIZON, CHANNELS = 16, 3, 4
+ALL = torch.ones(3, dtype=torch.bool)  # three groups, all of which moved in training
 
 
 def waves(rows=400, channels=CHANNELS, noise=0.1, seed=0):
@@ -25,12 +29,17 @@ def waves(rows=400, channels=CHANNELS, noise=0.1, seed=0):
     return 10 * x + 5 * np.arange(channels)
 
 
-def network(shared=True, skip=True, groups=0, rank=0, hidden=(12,), seed=0):
-    count = 1 if shared else CHANNELS
-    net = SpikingNetwork(
-        count, count, window=WINDOW, horizon=HORIZON, hidden=hidden, output="direct", skip=skip, groups=groups, rank=rank,
+def network(shared=True, skip=True, hidden=(12,), seed=0):
+    count, constants = 1 if shared else CHANNELS, default_constants(WINDOW)
+    readout = TraceReadout(
+        sum(hidden) * len(constants),
+        count,
+        HORIZON,
+        constants=constants,
+        lags=WINDOW * count if skip else 0,
         dtype=torch.float64,
-    )  # fmt: skip
+    )
+    net = SpikingNetwork(count, count, window=WINDOW, horizon=HORIZON, hidden=hidden, readout=readout, dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for layer in net.layers:
@@ -51,6 +60,19 @@ def seen(rows, shared=True):
     return Encoded(rows[None] if shared else rows.T[:, :, None], rows, zero, zero)
 
 
+def along(net, segments, shared=True, memory=10**9):
+    """Return the origins of rows that the network sees as they are."""
+    return Origins(net, [seen(s, shared) for s in segments], skip=net.readout.lags > 0, memory=memory)
+
+
+def solved(net, rows, kept, regularization):
+    """Solve for the output from all rows, the first `kept` origins being for training; return what was found."""
+    samples = SeriesWindows([seen(rows)], WINDOW, HORIZON)
+    split = Split.at(samples, kept * samples.batch)
+    nothing = InitialBatch(*(torch.empty(0) for _ in range(3)))  # a direct output needs no initial batch
+    return Direct(regularization=regularization).solve(net, split, nothing, torch.empty(0), Run())
+
+
 def literal_features(origins, net, segments):
     """Features of every origin by simulating each segment from its first row to the origin, one origin at a time."""
     found, ahead = [], []
@@ -60,7 +82,7 @@ def literal_features(origins, net, segments):
             stream = net.stream(signals.shape[2])
             traces = stream.advance(signals)[:, -1]
             lags = signals[:, -WINDOW:].flatten(0, 1)
-            found.append(torch.cat([traces, lags]) if net.skip else traces)
+            found.append(torch.cat([traces, lags]) if net.readout.lags else traces)
             y = rows[t + 1 : t + 1 + HORIZON]
             ahead.append(y if origins.shared else y.reshape(-1, 1))
     return torch.stack(found, dim=1), torch.stack(ahead, dim=1)  # (F, T, B), (H O, T, B)
@@ -72,7 +94,7 @@ def literal_features(origins, net, segments):
 def test_origins_are_those_of_a_simulation_from_the_first_row(shared, skip, memory):
     net = network(shared, skip, hidden=(7, 5))
     segments = [scaled(waves(60)), scaled(waves(10, seed=1)), scaled(waves(35, seed=2))]  # the second one is too short
-    origins = Origins(net, [seen(s, shared) for s in segments], memory=memory)
+    origins = along(net, segments, shared, memory)
     features, targets = literal_features(origins, net, segments)
     numbers, f, y = zip(*origins(), strict=True)
     assert len(origins) == features.shape[1] == (60 - 18) + (35 - 18)
@@ -84,7 +106,7 @@ def test_origins_are_those_of_a_simulation_from_the_first_row(shared, skip, memo
 def test_part_of_the_origins_differs_by_what_is_forgotten_only():
     net = network()
     segments = [scaled(waves(120)), scaled(waves(60, seed=2))]
-    origins = Origins(net, [seen(s) for s in segments])
+    origins = along(net, segments)
     whole = torch.cat([f for _, f, _ in origins()], dim=1)
     for first, last in [(0, 20), (70, 110), (102, 103), (130, 144)]:
         part = list(origins(first, last))
@@ -100,21 +122,21 @@ def test_the_first_origin_is_the_windowed_network(shared):
     with torch.no_grad():
         net.readout.weights.normal_(0, 1)
         net.readout.biases.normal_(0, 1)
-        _, f, _ = next(iter(Origins(net, [seen(rows, shared)])()))
+        _, f, _ = next(iter(along(net, [rows], shared)()))
         stream = net.readout(f)[:, 0]  # (H O, B)
         x = rows[:WINDOW].T[:, :, None] if shared else rows[None, :WINDOW]
         windowed = net(x)  # (B, H, O)
     torch.testing.assert_close(windowed.permute(1, 2, 0).flatten(0, 1), stream)
 
 
-def test_grouped_equations_are_one_regression_per_group(generator):
+def test_grouped_sums_are_one_regression_per_group(generator):
     f = torch.randn(5, 90, 3, generator=generator, dtype=torch.float64) + 2
     y = torch.randn(2, 90, 3, generator=generator, dtype=torch.float64) + f[:2]
-    grouped = GroupedEquations(3, 5, 2)
+    grouped = Sums(5, 2, groups=3)
     for part in torch.arange(90).split(40):
-        grouped.update(f[:, part], y[:, part])
-    other, rest = GroupedEquations(3, 5, 2), GroupedEquations(3, 5, 2)
-    other.update(f[:, :30], y[:, :30]), rest.update(f[:, 30:], y[:, 30:])
+        grouped.update_groups(f[:, part], y[:, part])
+    other, rest = Sums(5, 2, groups=3), Sums(5, 2, groups=3)
+    other.update_groups(f[:, :30], y[:, :30]), rest.update_groups(f[:, 30:], y[:, 30:])
     other.merge(rest)
     weights, biases = grouped.solve(0.1)
     torch.testing.assert_close(other.solve(0.1)[0], weights)
@@ -129,10 +151,10 @@ def test_grouped_equations_are_one_regression_per_group(generator):
 def test_corrections_are_two_regressions_one_on_what_the_other_leaves(generator):
     f = torch.randn(5, 90, 3, generator=generator, dtype=torch.float64) + 2
     y = torch.randn(2, 90, 3, generator=generator, dtype=torch.float64) + f[:2]
-    grouped = GroupedEquations(3, 5, 2)
-    grouped.update(f, y)
+    grouped = Sums(5, 2, groups=3)
+    grouped.update_groups(f, y)
     penalties = [torch.tensor([0.1, 1.0, torch.inf]).double(), torch.tensor([0.3, torch.inf, 0.2]).double()]
-    weights, biases = correct(grouped, 2, penalties)
+    weights, biases = Corrections(2, penalties, ALL).solve(grouped)
     for g in range(3):
         x, left, expected = f[:, :, g].T.numpy(), y[:, :, g].T.numpy(), []
         for part, penalty in ((slice(0, 2), penalties[0][g]), (slice(2, 5), penalties[1][g])):
@@ -147,14 +169,14 @@ def test_penalties_are_those_with_the_least_error_on_later_rows(generator):
     f = torch.randn(4, 400, 3, generator=generator, dtype=torch.float64)
     y = torch.randn(1, 400, 3, generator=generator, dtype=torch.float64)
     y[:, :, 0] += 3 * f[0, :, 0] + 2 * f[3, :, 0]
-    train, held_out = GroupedEquations(3, 4, 1), GroupedEquations(3, 4, 1)
-    train.update(f[:, :20], y[:, :20]), held_out.update(f[:, 200:], y[:, 200:])
+    train, held_out = Sums(4, 1, groups=3), Sums(4, 1, groups=3)
+    train.update_groups(f[:, :20], y[:, :20]), held_out.update_groups(f[:, 200:], y[:, 200:])
     grid = [1e-3, 1e-1, 1.0]
     first, second = search_penalties(train, held_out, 2, grid, company=0.0)
 
     def error(g, a, b):
         pair = [torch.full((3,), v, dtype=torch.float64) for v in (a, b)]
-        return float(held_out.squared_error(*correct(train, 2, pair))[g].sum())
+        return float(held_out.squared_error(*Corrections(2, pair, ALL).solve(train))[g].sum())
 
     for g in range(3):
         assert first[g] == min([*grid, torch.inf], key=lambda v: error(g, v, torch.inf))
@@ -168,14 +190,14 @@ def test_penalties_are_those_with_the_least_error_on_later_rows(generator):
 def test_weights_are_a_ridge_on_the_features_of_all_rows(skip):
     net = network(skip=skip)
     segments = [scaled(waves(150))]
-    origins = Origins(net, [seen(s) for s in segments])
-    told = fit_direct(origins, 100, FixedLambda(0.01), Tracker())
+    origins = along(net, segments)
+    found = solved(net, segments[0], 100, FixedLambda(0.01))
     features, targets = literal_features(origins, net, segments)
     rows = features.shape[1] * CHANNELS
 
     def sized(weight, part=slice(None)):
         scaled_features = features[:, part].clone()
-        scaled_features[: len(features) - net.lags] *= weight
+        scaled_features[: len(features) - net.readout.lags] *= weight
         return scaled_features.flatten(1).T
 
     # How traces weigh against rows is chosen by weights that have seen the first 100 origins only, and errors are theirs.
@@ -184,24 +206,29 @@ def test_weights_are_a_ridge_on_the_features_of_all_rows(skip):
         early = Ridge(alpha=0.01 * 100 * CHANNELS).fit(sized(weight, slice(0, 100)), targets[:, :100].flatten(1).T)
         y = early.predict(sized(weight, slice(100, None))).T.reshape(HORIZON, -1, CHANNELS)
         errors[weight] = targets[:, 100:].numpy() - y
-    assert float(told.sizes[0]) == min(errors, key=lambda weight: (errors[weight] ** 2).sum())
-    np.testing.assert_allclose(told.errors.permute(1, 0, 2), errors[float(told.sizes[0])], atol=1e-2)
-    model = Ridge(alpha=0.01 * rows).fit(sized(float(told.sizes[0])), targets.flatten(1).T)
+    assert float(found.sizes[0]) == min(errors, key=lambda weight: (errors[weight] ** 2).sum())
+    error = errors[float(found.sizes[0])].transpose(1, 0, 2)  # (rows, horizon, channels)
+    # A simulation of the later rows starts two windows before them, so features differ by what is forgotten until then.
+    assert found.score == pytest.approx((error**2).mean(), rel=1e-2)
+    sizes = np.abs(error)
+    expected = _ranked_quantiles(np.sort(sizes, axis=0), _calibrated(sizes, LEVELS))
+    np.testing.assert_allclose(found.quantiles, expected, atol=1e-2)
+    model = Ridge(alpha=0.01 * rows).fit(sized(float(found.sizes[0])), targets.flatten(1).T)
     coefficients = model.coef_.copy()
-    coefficients[:, : len(features) - net.lags] *= float(told.sizes[0])
+    coefficients[:, : len(features) - net.readout.lags] *= float(found.sizes[0])
     np.testing.assert_allclose(net.readout.weights.detach(), coefficients, atol=1e-4)
     np.testing.assert_allclose(net.readout.biases.detach(), model.intercept_, atol=1e-4)
 
 
 def test_lambda_of_each_step_is_chosen_on_the_later_rows():
     net = network()
-    origins = Origins(net, [seen(scaled(waves(300)))])
-    told = fit_direct(origins, 200, LambdaSearch(), Tracker())
-    train, held_out = (NormalEquations(net.readout.weights.shape[1], HORIZON) for _ in range(2))
+    rows = scaled(waves(300))
+    origins, found = along(net, [rows]), solved(net, rows, 200, LambdaSearch())
+    train, held_out = (Sums(net.readout.weights.shape[1], HORIZON) for _ in range(2))
     for sums, span in ((train, (0, 200)), (held_out, (200, len(origins)))):
         for _, f, y in origins(*span):
             sums.update(f.reshape(len(f), 1, -1), y.reshape(HORIZON, 1, -1))
-    torch.testing.assert_close(told.lambdas, LambdaSearch().solve(train, held_out)[2])
+    torch.testing.assert_close(found.lambdas, LambdaSearch().solve(train, held_out)[2])
 
 
 def test_corrections_fit_channels_that_behave_otherwise():
@@ -209,7 +236,9 @@ def test_corrections_fit_channels_that_behave_otherwise():
     for t in range(1, 900):
         rows[t, 0] = -0.95 * rows[t - 1, 0] + np.sin(t * t)  # turns at every step
     common, own = (
-        Forecaster(WINDOW, HORIZON, hidden=(20,), corrections=r, common=0, random_state=0, verbose=0).fit(rows[:700])
+        Forecaster(WINDOW, HORIZON, hidden=(20,), readout=Direct(corrections=r, common=0), random_state=0, verbose=0).fit(
+            rows[:700]
+        )
         for r in (0, 20)
     )
     a, b = (m.evaluate(rows[700:]).per_channel["rse"] for m in (common, own))
@@ -219,42 +248,12 @@ def test_corrections_fit_channels_that_behave_otherwise():
 def test_a_channel_that_rested_in_training_is_not_corrected():
     rows = waves(600)
     rows[:450, 1] = 3.0  # rests, and moves from then on
-    model = Forecaster(WINDOW, HORIZON, hidden=(20,), channels="shared", readout="direct", skip=True, validation=0.3,
-                       corrections=20, random_state=0, verbose=0)  # fmt: skip
+    readout = Direct(corrections=20)
+    model = Forecaster(WINDOW, HORIZON, hidden=(20,), readout=readout, validation=0.3, random_state=0, verbose=0)
     with pytest.warns(UserWarning, match="1 of 4 channels are constant"):
         model.fit(rows)
     own = model.network_.readout.own_weights.detach().abs().sum(dim=(1, 2))
     assert own[1] == 0 and model.network_.readout.own_biases[1].abs().sum() == 0
-
-
-def test_blocks_draw_pairs_by_what_is_left():
-    """The first block explains the targets, so that the second one looks at what it leaves."""
-    from sswim.hidden import _Unexplained
-    from sswim.steps.depth import left_out_residuals
-
-    net = network(skip=False)
-    rows = scaled(waves(200))
-    signals = torch.stack([rows[i : i + WINDOW] for i in range(50)]).permute(2, 1, 0)[:1].contiguous()
-    targets = torch.randn(50, HORIZON, 1, dtype=torch.float64)
-    left = _Unexplained(net, signals, targets)
-    torch.testing.assert_close(left.targets(), targets)  # nothing is there to explain it
-    spikes = net.hidden_spikes(signals.permute(2, 1, 0)).to(torch.uint8)
-    left.add(spikes)
-    traces = net.stream(50).advance(signals)[:, -1]  # (F, M)
-    expected = left_out_residuals(traces.T, targets[:, :, 0])  # of the traces that a stream has at the window's end
-    torch.testing.assert_close(left.targets()[:, :, 0], expected, rtol=0, atol=1e-6)
-    assert not torch.allclose(expected, targets[:, :, 0])
-
-
-def test_a_layer_in_blocks_has_all_its_neurons():
-    whole, blocks = (
-        Forecaster(WINDOW, HORIZON, hidden=(21, 8), blocks=b, random_state=0, verbose=0).fit(waves()[:300]) for b in (1, 3)
-    )
-    assert blocks.report_.layers[0].pairs.shape == (21, 2) and (blocks.report_.layers[0].rates > 0).all()
-    assert not torch.equal(whole.report_.layers[0].pairs, blocks.report_.layers[0].pairs)
-    assert blocks.evaluate(waves()[300:]).rse < 0.5
-    with pytest.raises(ValueError, match="blocks must be 1 unless readout='direct'"):
-        Forecaster.paper(WINDOW, HORIZON, blocks=2, verbose=0).fit(waves())
 
 
 # --- the estimator -------------------------------------------------------------------------------------------------
@@ -263,15 +262,12 @@ def test_a_layer_in_blocks_has_all_its_neurons():
 @pytest.fixture(scope="module", params=[("shared", True), ("shared", False), ("joint", True), ("joint", False)])
 def fitted(request):
     channels, skip = request.param
-    model = Forecaster(
-        WINDOW, HORIZON, hidden=(40,), channels=channels, readout="direct", skip=skip, corrections=10, random_state=0, verbose=0
-    )
+    readout = Direct(skip=skip, corrections=10)
+    model = Forecaster(WINDOW, HORIZON, hidden=(40,), channels=channels, readout=readout, random_state=0, verbose=0)
     return model.fit(waves()[:300])
 
 
 def test_beats_persistence_by_far(fitted):
-    from sswim.baselines import Persistence
-
     assert fitted.evaluate(waves()[300:]).rse < 0.5 * Persistence(WINDOW, HORIZON).evaluate(waves()[300:]).rse
 
 
@@ -298,7 +294,7 @@ def test_stream_equals_batch_prediction_in_double_precision(skip, scaling):
         WINDOW,
         HORIZON,
         hidden=(20, 10),
-        skip=skip,
+        readout=Direct(skip=skip),
         scaling=scaling,
         covariates=(3,),
         dtype="float64",
@@ -318,7 +314,7 @@ def test_a_stream_remembers_a_fixed_amount(fitted):
             return sum(map(held, thing.values()))
         if isinstance(thing, list):
             return sum(map(held, thing))
-        return held(vars(thing)) if type(thing).__module__ == "sswim.stream" else 0
+        return held(vars(thing)) if type(thing).__module__ == "sswim.network.layer" else 0
 
     stream = fitted.stream()
     sizes = []
@@ -350,20 +346,19 @@ def test_saved_and_loaded_forecasts_are_the_same(fitted, tmp_path):
 
 def test_summary_tells_of_the_direct_output(fitted):
     text = " ".join(str(fitted.summary()).split())
-    assert "direct" in text and "time constants 1, " in text and ("with skip" in text) == fitted.skip
+    assert "direct" in text and "time constants 1, " in text and ("with skip" in text) == fitted.readout.skip
 
 
 def test_intervals_cover_what_they_say():
     rows = waves(3000, noise=0.5)
-    model = Forecaster(WINDOW, HORIZON, hidden=(40,), channels="shared", readout="direct", skip=True, random_state=0, verbose=0)
-    model.fit(rows[:2000])
+    model = Forecaster(WINDOW, HORIZON, hidden=(40,), random_state=0, verbose=0).fit(rows[:2000])
     test = rows[2000:]
-    forecasts, half = model.predict_windows(test), half_width(model, 0.9)
+    forecasts, half = model.predict_windows(test), model.model_.half_width(0.9)
     truth = np.lib.stride_tricks.sliding_window_view(test, HORIZON, axis=0)[WINDOW:].transpose(0, 2, 1)
     assert 0.87 < (np.abs(truth - forecasts) <= half).mean() < 0.93
     low, high = model.predict_interval(test)
     np.testing.assert_allclose(high - low, 2 * half)
-    assert (half_width(model, 0.5) < half_width(model, 0.72)).all()
+    assert (model.model_.half_width(0.5) < model.model_.half_width(0.72)).all()
     with pytest.raises(ValueError, match=r"coverage must lie between 0.5 and 0.99, got 0.2"):
         model.predict_interval(test, 0.2)
 
@@ -390,8 +385,7 @@ def test_quantiles_are_those_of_split_conformal():
 
 def test_same_seed_same_model_and_memory_changes_nothing():
     def fit(memory):
-        model = Forecaster(WINDOW, HORIZON, hidden=(30,), channels="shared", readout="direct", skip=True, memory=memory,
-                           random_state=3, verbose=0)  # fmt: skip
+        model = Forecaster(WINDOW, HORIZON, hidden=(30,), memory=memory, random_state=3, verbose=0)
         return model.fit(waves()[:300]).predict_windows(waves()[300:])
 
     np.testing.assert_array_equal(fit("1GB"), fit("1GB"))
@@ -401,26 +395,39 @@ def test_same_seed_same_model_and_memory_changes_nothing():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"channels": "both"}, "channels must be one of 'joint', 'shared', got 'both'"),
-        ({"readout": "late"}, "readout must be one of"),
-        ({"scaling": "log"}, "scaling must be one of"),
-        ({"corrections": -1}, "corrections"),
-        ({"common": -1}, "common"),
-        ({"stride": 2}, "stride must be 1 with readout='direct'"),
+        ({"channels": "both"}, "channels must be one of 'shared', 'joint', got 'both'"),
+        ({"readout": "late"}, "readout: unknown name 'late'. Valid names: 'direct', 'trajectory'"),
+        ({"readout": "directt"}, "readout: unknown name 'directt'. Did you mean 'direct'"),
+        ({"readout": object()}, "readout must be one of the names 'direct', 'trajectory', or an object with the methods"),
+        ({"scaling": "log"}, "scaling: unknown name 'log'. Valid names: 'adaptive', 'window', 'standard', 'channel', 'none'"),
         ({"covariates": [7]}, "covariates: 7 is not a column of the series; there are 4 columns"),
         ({"covariates": [0, 1, 2, 3]}, "leave one to forecast"),
         ({"covariates": [0, 0]}, "must name different columns"),
-        ({"tune": "soon"}, "tune must be a time such as '30s' or '5min', or None, got 'soon'"),
-        ({"tune": "1s", "channels": "joint"}, "tune chooses among options of channels='shared'"),
-        ({"hidden": (3000,)}, "the sums of 9,017 features take 2.0 GB, got memory='1GB'"),
+        ({"hidden": (3000,)}, "the sums of 9,017 features take 2.0 GB, got 1 GB. Use channels='shared', skip=False or fewer"),
     ],
 )
 def test_bad_choices_are_named(params, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         Forecaster(WINDOW, HORIZON, verbose=0, **params).fit(waves())
 
 
-def test_a_stream_refuses_what_it_can_not_use(fitted):
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Direct(corrections=-1), "corrections must be a whole number >= 0, got -1"),
+        (lambda: Direct(common=-1), "common must be a whole number >= 0, got -1"),
+        (lambda: Direct(regularization="serch"), "regularization: unknown name 'serch'. Did you mean 'search'"),
+        (lambda: Direct(common=-1, corrections=-1), r"2 mistakes:\n- corrections must be .*\n- common must be"),
+        (lambda: Forecaster().set_params(readout__stride=2), "Direct has no option 'stride'. .*Valid names: 'skip', "),
+        (lambda: Trajectory(stride=0), "stride must be a whole number >= 1, got 0"),
+    ],
+)
+def test_bad_choices_of_a_readout_are_named_at_once(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_stream_refuses_what_it_cannot_use(fitted):
     stream = fitted.stream()
     with pytest.raises(ValueError, match="row must hold 4 channels"):
         stream(np.zeros(3))

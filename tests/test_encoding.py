@@ -4,12 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sswim._checks import parse_seconds
-from sswim.encoding import Encoder, moving_mean
-from sswim.layers import DirectReadout
-from sswim.tuning import TUNED
 
-from sswim import Forecaster
+from sswim import Direct, Forecaster, Scaling, Trajectory
+from sswim.data.encoder import SCALINGS, SeriesEncoder, moving_mean
+from sswim.options import parse_seconds
+from sswim.readout import TraceReadout
 
 WINDOW, HORIZON = 12, 3
 
@@ -22,10 +21,10 @@ def walks(rows=300, columns=4, seed=0):
 
 def encoder(scaling="adaptive", shared=True, covariates=(), clip=True, columns=4):
     rows = walks(columns=columns)
-    return Encoder(
+    return SeriesEncoder(
         low=rows.min(axis=0), high=rows.max(axis=0), offset=rows.mean(axis=0), span=rows.std(axis=0),
-        floor=np.full(columns, -np.inf), covariates=covariates, scaling=scaling, shared=shared,
-        window=WINDOW, clip=clip, dtype=torch.float64,
+        floor=np.full(columns, -np.inf), covariates=covariates, scaling=Scaling(scaling, clip=clip), shared=shared,
+        window=WINDOW, precise=True,
     )  # fmt: skip
 
 
@@ -68,12 +67,12 @@ def test_only_what_the_network_sees_is_clipped():
 
 
 @pytest.mark.parametrize("channels", ["shared", "joint"])
-@pytest.mark.parametrize("readout", ["direct", "trajectory"])
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("scaling", ["channel", "standard", "adaptive", "window", "none"])
-def test_every_combination_forecasts_saves_and_tests(channels, readout, skip, scaling, tmp_path):
+@pytest.mark.parametrize("readout", [Direct(), Direct(skip=False), Trajectory()], ids=["skip", "no skip", "trajectory"])
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_every_combination_forecasts_saves_and_tests(channels, readout, scaling, tmp_path):
     rows = walks() / 100
-    model = small(channels=channels, readout=readout, skip=skip, scaling=scaling, covariates=(3,)).fit(rows)
+    steps = "paper" if isinstance(readout, Trajectory) else "forecast"
+    model = small(channels=channels, readout=readout, steps=steps, scaling=scaling, covariates=(3,)).fit(rows)
     result = model.evaluate(rows)
     assert result.rse < 1 and len(result.per_channel) == 3
     forecast = model.predict(rows)
@@ -88,29 +87,9 @@ def test_every_combination_forecasts_saves_and_tests(channels, readout, skip, sc
 @pytest.mark.parametrize("readout", ["direct", "trajectory"])
 def test_forecasts_relative_to_the_window_move_along_with_the_series(readout):
     rows = walks()
-    model = small(readout=readout, scaling="window", clip=False, dtype="float64").fit(rows)
+    steps = "paper" if readout == "trajectory" else "forecast"
+    model = small(readout=readout, steps=steps, scaling=Scaling("window", clip=False), dtype="float64").fit(rows)
     np.testing.assert_allclose(model.predict(rows + 1000), model.predict(rows) + 1000, rtol=1e-6)
-
-
-@pytest.mark.parametrize("channels", ["shared", "joint"])
-def test_the_skip_connection_of_a_trajectory_is_a_ridge_on_the_windows(channels):
-    rows = walks(300)
-    options = {"skip": True, "scaling": "standard", "clip": False, "dtype": "float64"}
-    model = Forecaster.paper(WINDOW, HORIZON, hidden=(5,), channels=channels, random_state=0, verbose=0, **options).fit(rows)
-    z = (rows - model.offset_) / model.span_
-    view = np.lib.stride_tricks.sliding_window_view(z, WINDOW + HORIZON, axis=0)
-    view = view[: len(view) - int(0.2 * len(view))].reshape(-1, WINDOW + HORIZON)
-    x, y = view[:, :WINDOW] - view[:, :WINDOW].mean(axis=0), view[:, WINDOW:] - view[:, WINDOW:].mean(axis=0)
-    w = model.network_.skip_weights.detach().numpy().T
-    # What is left is orthogonal to the rows up to the penalty: x.T (y - x w) = M lambda w.
-    left = x.T @ (y - x @ w)
-    lambdas = (left * w).sum(axis=0) / (w * w).sum(axis=0) / len(x)
-    assert (lambdas > 0).all()
-    np.testing.assert_allclose(left, len(x) * lambdas * w, atol=1e-6 * np.abs(x.T @ y).max())
-    seen = model._encoder(torch.from_numpy(rows[:WINDOW])).signals.permute(2, 1, 0)
-    with torch.no_grad():
-        windowed = model.network_(seen).permute(1, 2, 0).flatten(1)  # (H, O B)
-    np.testing.assert_allclose(model._encoder.decode(windowed), model.predict(rows[:WINDOW]))
 
 
 def test_a_covariate_that_tells_the_future_helps():
@@ -127,7 +106,7 @@ def test_a_covariate_that_tells_the_future_helps():
 
 
 def test_corrections_lean_on_the_weighted_means_of_all_groups(generator):
-    readout = DirectReadout(6, 1, 2, constants=(1.0,), groups=3, rank=2, factors=2, common=4, dtype=torch.float64)
+    readout = TraceReadout(6, 1, 2, constants=(1.0,), groups=3, rank=2, factors=2, common=4, dtype=torch.float64)
     with torch.no_grad():
         for parameter in readout.parameters():
             parameter.normal_(generator=generator)
@@ -146,57 +125,41 @@ def test_corrections_lean_on_the_weighted_means_of_all_groups(generator):
                 torch.testing.assert_close(found[:, t, g], y)
     with pytest.raises(ValueError, match="one member of each of 3 groups, in order, got 4"):
         readout(f[:, :, [0, 1, 2, 0]])
-    with pytest.raises(ValueError, match="a batch must hold each"):
-        readout(f, torch.arange(3))
 
 
 def test_what_all_channels_do_together_helps_the_one_that_follows():
     rng = np.random.default_rng(0)
     leader = rng.standard_normal((900, 1))
     rows = np.concatenate([leader, np.roll(leader, 1, axis=0), rng.standard_normal((900, 2))], axis=1)
-    alone, leaning = (small(horizon=1, common=n).fit(rows[:700]).evaluate(rows[700:]).per_channel["rse"] for n in (0, 40))
+    alone, leaning = (small(horizon=1, readout=Direct(common=n)).fit(rows[:700]).evaluate(rows[700:]).per_channel["rse"] for n in (0, 40))
     assert alone[1] > 0.9 and leaning[1] < 0.7
 
 
-@pytest.mark.parametrize("make", [Forecaster, lambda *a, **k: Forecaster.paper(*a, **{"floor": True, **k})])
-def test_forecasts_stay_above_a_floor_that_was_reached_often(make):
+@pytest.mark.parametrize(("make", "kind"), [(Forecaster, "adaptive"), (Forecaster.paper, "channel")], ids=["direct", "paper"])
+def test_forecasts_stay_above_a_floor_that_was_reached_often(make, kind):
     rows = walks() - 100
     rows[:, 1] = rows[:, 1].clip(min=0)
-    model = make(WINDOW, HORIZON, hidden=(15,), random_state=0, verbose=0).fit(rows)
-    np.testing.assert_array_equal(model.floor_, [-np.inf, 0, -np.inf, -np.inf])
+    options = {"hidden": (15,), "random_state": 0, "verbose": 0}
+    model = make(WINDOW, HORIZON, scaling=Scaling(kind, floor=True), **options).fit(rows)
+    floor = model.model_.encoder.floor
+    np.testing.assert_array_equal(floor, [-np.inf, 0, -np.inf, -np.inf])
     forecasts = model.predict_windows(rows)
     assert forecasts[:, :, 1].min() >= 0 and forecasts[:, :, 0].min() < 0
     assert make is not Forecaster or forecasts[:, :, 1].min() == 0
-    free = make(WINDOW, HORIZON, hidden=(15,), floor=False, random_state=0, verbose=0).fit(rows).predict_windows(rows)
-    np.testing.assert_allclose(forecasts, np.maximum(free, model.floor_))
+    free = make(WINDOW, HORIZON, scaling=Scaling(kind, floor=False), **options).fit(rows).predict_windows(rows)
+    np.testing.assert_allclose(forecasts, np.maximum(free, floor))
     if make is Forecaster:
         for X in (rows[:60], pd.DataFrame(rows[:60])):
             low, high = (np.asarray(bound) for bound in model.predict_interval(X))
             assert (low[:, 1] >= 0).all() and (low <= high).all()
 
 
-def test_tuning_keeps_what_forecasts_best_and_its_time(tmp_path):
-    rows = walks(500)
-    model = small(tune="3s").fit(rows)
-    assert set(model.tuned_) == set(TUNED)
-    assert model.network_.skip == model.tuned_["skip"] and model.network_.hidden == model.tuned_["hidden"]
-    assert model.skip is True and model.get_params()["hidden"] == (15,)  # what was given stays
-    model.save(tmp_path / "m.sswim")
-    again = Forecaster.load(tmp_path / "m.sswim")
-    assert again.tuned_ == model.tuned_
-    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
-    hurried = small(tune=1e-6).fit(rows)  # nothing but the model as it is fits into that
-    assert hurried.tuned_["hidden"] == (15,) and hurried.tuned_["scaling"] == "adaptive"
-    with pytest.raises(ValueError, match="tune: the series is too short"):
-        small(tune="1s", validation=0.9).fit(rows[:19])
-
-
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("2 min", 120), ("0.5h", 1800), (4, 4)])
 def test_times(text, seconds):
-    assert parse_seconds("tune", text) == seconds
+    assert parse_seconds("time_limit", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0s", "s", "-3s", True, 0, "3 days"])
 def test_bad_times(text):
-    with pytest.raises(ValueError, match="tune must be a time"):
-        parse_seconds("tune", text)
+    with pytest.raises(ValueError, match="time_limit must be a time"):
+        parse_seconds("time_limit", text)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from sswim.events import ExactEvents
 
 from sswim import Classifier, Forecaster
+from sswim.data import ExactEvents
 from sswim.plots import (
     plot_class_rates,
     plot_confusion,
@@ -33,7 +33,7 @@ def test_forecast_plot_shows_window_truth_and_forecast(model, wind):
 
 def test_spike_plot_shows_every_spike(model, wind):
     ax = plot_spikes(model, wind, at=100)
-    x = model._encoder(torch.from_numpy(wind.iloc[76:100].to_numpy(dtype=float))).signals.permute(2, 1, 0)
+    x = model.model_.encoder(torch.from_numpy(wind.iloc[76:100].to_numpy(dtype=float, copy=True))).signals.permute(2, 1, 0)
     assert len(ax.collections[0].get_offsets()) == int(model.network_.simulate(x).spikes[0].sum())
 
 
@@ -87,7 +87,7 @@ def test_raster_shows_every_spike_of_every_layer(digits):
     model, X, _ = digits
     ax = plot_raster(model, X[0])
     shown = [len(c.get_offsets()) for c in ax.collections]
-    x = model._samples(torch.from_numpy(X[:1]), torch.zeros(1).long(), 0).inputs(slice(None))
+    x = model.model_.samples(X[:1]).inputs(slice(None))
     spikes = model.network_.simulate(x).spikes
     assert shown == [int((x > 0).sum()), *(int(a.sum()) for a in spikes)]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["input", "hidden 1", "hidden 2"]

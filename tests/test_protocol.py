@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import r2_score
-from sswim.baselines import Persistence
-from sswim.metrics import ForecastErrors
-from sswim.protocol import SCALINGS, count_training_rows, r2, rse, scale_series, split_series
+
+from sswim.evaluate import ForecastErrors, Persistence
+from sswim.evaluate.protocol import SCALINGS, count_training_rows, r2, rse, scale_series, split_series
 
 SPLITS = [(0.7, 0.2, 0.1), (0.6, 0.2, 0.2)]
 

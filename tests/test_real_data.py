@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from sswim._tracking import peak_memory
-from sswim.baselines import Persistence
 
-from sswim import Forecaster
+from sswim import Forecaster, LambdaSearch, Scaling, Trajectory
 from sswim.datasets import read_series
+from sswim.evaluate import Persistence
 from sswim.experiments.classification import measure
-from sswim.readout import LambdaSearch
+from sswim.options import peak_memory
 
 WINDOW, HORIZON = 168, 24
 
@@ -23,7 +22,7 @@ def solar_split(folder):
 
 def test_solar_small_beats_persistence(real_data):
     train, test, validation = solar_split(real_data)
-    model = Forecaster.paper(WINDOW, HORIZON, hidden=(150,), stride=48, validation=validation, random_state=0, verbose=0)
+    model = Forecaster.paper(WINDOW, HORIZON, hidden=(150,), readout=Trajectory(stride=48), validation=validation, random_state=0, verbose=0)
     rse = model.fit(train).evaluate(test.iloc[:3000]).rse
     assert rse < 0.9 * Persistence(WINDOW, HORIZON).evaluate(test.iloc[:3000]).rse
 
@@ -31,7 +30,7 @@ def test_solar_small_beats_persistence(real_data):
 def test_units_that_rest_most_of_the_time(real_data):
     """288 channels, of which some rest in every window: the minimum-norm rule must not forbid every pair."""
     series = read_series(real_data / "aemo_units_hourly.npz").iloc[:3000]
-    model = Forecaster.paper(48, 12, hidden=(60,), stride=12, random_state=0, verbose=0).fit(series.iloc[:2400])
+    model = Forecaster.paper(48, 12, hidden=(60,), readout=Trajectory(stride=12), random_state=0, verbose=0).fit(series.iloc[:2400])
     assert model.report_.layers[0].every_channel is False
     assert np.isfinite(model.evaluate(series.iloc[2400:]).rse)
 
@@ -40,7 +39,7 @@ def test_highway_days_are_not_crossed_and_dead_sensors_work(real_data):
     with np.load(real_data / "la_highway_april_5min.npz") as data:
         x, day = data["x"], int(data["steps_per_day"])
     with pytest.warns(UserWarning, match="channels are constant"):
-        model = Forecaster.paper(12, 6, hidden=(80,), stride=4, random_state=0, verbose=0).fit(x[: 18 * day], breaks=day)
+        model = Forecaster.paper(12, 6, hidden=(80,), readout=Trajectory(stride=4), random_state=0, verbose=0).fit(x[: 18 * day], breaks=day)
     result = model.evaluate(x[18 * day :], breaks=day)
     assert result.windows == 5 * (day - 17)
     assert result.rse < 1.3  # a 0 is a missing value here, so nothing forecasts it well
@@ -50,8 +49,8 @@ def mean_rse(train, test, **options):
     """Mean over three seeds with the paper's settings, every 8th window."""
     scores = []
     for seed in range(3):
-        model = Forecaster.paper(WINDOW, HORIZON, stride=8, scaling="none", random_state=seed, verbose=0, **options)
-        scores.append(model.fit(train).evaluate(test).rse)
+        model = Forecaster.paper(WINDOW, HORIZON, scaling=Scaling("none", floor=False), random_state=seed, verbose=0)
+        scores.append(model.set_params(readout__stride=8, **options).fit(train).evaluate(test).rse)
     return np.mean(scores)
 
 
@@ -65,7 +64,8 @@ def test_paper_settings_reach_the_known_error_and_sampled_weights_beat_random_on
     assert mean_rse(train, test, validation=validation) < 0.629
     # With the paper's grid for lambda. Where the grid goes on, regularisation makes up for random weights on this set.
     grid = LambdaSearch(extend=False)
-    sampled, random = (mean_rse(train, test, validation=validation, regularization=grid, weights=w) for w in ("dot", "random"))
+    options = {"validation": validation, "readout__regularization": grid}
+    sampled, random = (mean_rse(train, test, steps__weights=w, **options) for w in ("dot", "random"))
     assert sampled < random
 
 

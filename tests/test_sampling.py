@@ -1,17 +1,28 @@
+from types import SimpleNamespace
+
+import literal
 import numpy as np
 import pytest
 import torch
-from sswim.traces import ASSEMBLIES, Assembly, Trace
-from sswim.windows import Subset, TensorSamples, Windows, batches
+from sklearn.linear_model import Ridge
 
-from sswim import SpikingNetwork, sample
-from sswim.readout import FixedLambda
+from sswim import Counts, FixedLambda, SpikingNetwork, Steps, Trajectory, sample
+from sswim.data.windows import Subset, TensorSamples, Windows, batches
+from sswim.network.kernels import kernel_taps
+from sswim.options import Randomness
+from sswim.readout import Assembly, TraceReadout
+from sswim.readout.traces import Trace
+from sswim.regression import Sums
+from sswim.sampling import STEPS
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,
     NORMALIZERS,
     SUPPORTS,
+    TEMPORAL,
     WEIGHTS,
+    Cosine,
+    Euclidean,
     FixedDelays,
     FixedSupports,
     GradientPairs,
@@ -19,6 +30,7 @@ from sswim.steps import (
     SupportSearch,
     TemporalGrid,
 )
+from sswim.steps.pairs import lower_triangle
 
 WINDOW, HORIZON = 20, 5
 
@@ -33,6 +45,14 @@ def waves(samples=120, seed=0):
 
 def network(hidden=(30,), **options):
     return SpikingNetwork(**{"inputs": 2, "outputs": 2, "window": WINDOW, "horizon": HORIZON, "hidden": hidden} | options)
+
+
+def sample_with(options):
+    """Sample a network with options that belong to the steps, to the readout, or to `sample` itself."""
+    hidden = {k: v for k, v in options.items() if k in Steps.__dataclass_fields__}
+    output = {k: v for k, v in options.items() if k in Trajectory.__dataclass_fields__}
+    others = {k: v for k, v in options.items() if k not in hidden | output}
+    return sample(network(), waves(), steps=Steps(**hidden), readout=Trajectory(**output), **others)
 
 
 def error(net, samples):
@@ -58,37 +78,116 @@ def test_a_sampled_network_forecasts(hidden, kernel):
     assert (report.samples, report.validation_samples) == (97, 24)
 
 
+def literal_first_layer(report, steps, samples, net):
+    """Set the first hidden layer by the definition, from the steps' own methods and the pairs of the report."""
+    temporal, weights, normalizer = TEMPORAL[steps.temporal], WEIGHTS[steps.weights], NORMALIZERS[steps.normalizer]
+    random, n = Randomness(0), net.hidden[0]
+    order = torch.randperm(report.samples, generator=random("batch"))[: steps.initial_batch]
+    x = samples.inputs(order).double()  # (M, O, D)
+    signals = x.permute(2, 1, 0)
+    tau, sigma, varsigma = temporal.assign(1, 1, neurons=n, window=WINDOW, horizon=HORIZON, signals=signals)
+    taps = kernel_taps(net.layers[0].kernel, tau, sigma, WINDOW + HORIZON).numpy()
+
+    def filtered(sample, i):  # (D, steps)
+        return torch.stack([torch.from_numpy(np.convolve(channel, taps[i])[: WINDOW + HORIZON]) for channel in sample.T])
+
+    pairs = [samples.inputs(report.layers[0].pairs[:, k]).double().numpy() for k in (0, 1)]  # (N, O, D) each
+    first, second = (torch.stack([filtered(one[i], i) for i in range(n)]) for one in pairs)
+    w = weights.directions(first, second, random("weights", 1))
+    v = torch.stack(
+        [torch.stack([w[i] @ filtered(sample.numpy(), i) for sample in x], dim=1) for i in range(n)]
+    )  # (N, steps, M)
+    statistics = SimpleNamespace(
+        mean=v.mean(dim=(1, 2)), deviation=v.std(dim=1, correction=0).mean(dim=1), maximum=v.amax(dim=(1, 2))
+    )
+    alpha, beta, gamma = normalizer.scale(statistics)
+    return {
+        "weights": alpha[:, None] * w,
+        "biases": beta,
+        "costs": gamma,
+        "delays": tau,
+        "supports": sigma,
+        "refractory_supports": varsigma,
+    }
+
+
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_all_weights_and_normalizers_work_together(weights, normalizer):
+def test_hidden_parameters_are_those_of_the_steps(weights, normalizer):
+    net = network((12,), dtype=torch.float64)
+    steps = Steps(weights=weights, normalizer=normalizer, initial_batch=40)
+    report = sample(net, waves(), steps=steps, random_state=0)
+    expected = literal_first_layer(report, steps, waves(), net)
+    for name, value in expected.items():
+        # Both are in float64. Rounding is amplified by the eigenvectors, by far less than 1e-6.
+        torch.testing.assert_close(getattr(net.layers[0], name).detach(), value, atol=1e-6, rtol=1e-6)
+
+
+def test_pairs_are_drawn_by_the_distances_of_the_initial_batch():
+    steps = Steps(input_metric="cosine", output_metric="l2", initial_batch=40)
+    report, samples = sample(network((12,)), waves(), steps=steps, random_state=0), waves()
+    order = torch.randperm(report.samples, generator=Randomness(0)("batch"))[:40]
+    d_x, d_y = Cosine().pairwise(samples.inputs(order)), Euclidean().pairwise(samples.targets(order))
+    pairs = GradientPairs()
+    log_p = pairs.log_probabilities(lower_triangle(d_x), lower_triangle(d_y), torch.ones(40, dtype=torch.bool))
+    assert torch.equal(report.layers[0].pairs, order[pairs.draw(log_p, 12, Randomness(0)("pairs", 1))])
+    assert report.layers[0].entropies == {("cosine", "l2"): pytest.approx(pairs.entropy(log_p))}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_all_weights_and_normalizers_forecast_new_data(weights, normalizer):
     net = network()
-    sample(net, waves(), weights=weights, normalizer=normalizer, random_state=0)
-    assert error(net, waves()) < 0.5
+    sample(net, waves(), steps=Steps(weights=weights, normalizer=normalizer), random_state=0)
+    assert error(net, waves(seed=1)) < 0.3  # predicting the mean has an error of 1
+
+
+@pytest.mark.parametrize("temporal", TEMPORAL)
+def test_all_temporal_steps_forecast_new_data(temporal):
+    net = network()
+    sample(net, waves(), steps=Steps(temporal=temporal), random_state=0)
+    assert error(net, waves(seed=1)) < 0.3
 
 
 @pytest.mark.parametrize("delays", DELAYS)
 @pytest.mark.parametrize("supports", SUPPORTS)
-def test_all_output_steps_work_together(delays, supports):
-    net = network()
-    sample(net, waves(), delays=delays, supports=supports, random_state=0)
-    assert error(net, waves()) < 0.9
+def test_output_delays_and_supports_are_those_of_the_steps(delays, supports):
+    net, samples = network(dtype=torch.float64), waves()
+    report = sample(net, samples, readout=Trajectory(delays=delays, supports=supports), random_state=0)
+    order = torch.randperm(report.samples, generator=Randomness(0)("batch"))
+    spikes, y = net.hidden_spikes(samples.inputs(order).double())[0], samples.targets(order).double()
+    lags = DELAYS[delays].lags(DELAYS[delays].correlate(spikes, y, WINDOW, WINDOW))
+    assert torch.equal(report.lags, lags)
+    assert torch.equal(net.readout.delays.detach(), lags)  # the hat kernel peaks at its delay
+    step = SUPPORTS[supports]
+    candidates, shared, residuals = step.candidates(HORIZON), step.shared_lag(lags), []
+    for sigma in candidates.tolist():
+        A = literal.design(net.readout.kernel, shared, sigma, spikes.permute(2, 1, 0), WINDOW, HORIZON)
+        target = y.reshape(-1, 2).numpy()
+        residuals.append(((A @ np.linalg.lstsq(A, target, rcond=None)[0] - target) ** 2).sum(axis=0))
+    expected = step.choose(candidates, torch.from_numpy(np.stack(residuals)))
+    torch.testing.assert_close(net.readout.supports.detach(), expected)
+    assert error(net, waves(seed=1)) < 0.6  # predicting the mean has an error of 1
 
 
 @pytest.mark.parametrize("metric", EMBEDDINGS)
 def test_every_metric_serves_inputs_targets_and_spikes(metric):
-    report = sample(network((20, 10)), waves(), input_metric=metric, deeper_metric=metric, output_metric=metric, random_state=0)
+    steps = Steps(input_metric=metric, deeper_metric=metric, output_metric=metric)
+    report = sample(network((20, 10)), waves(), steps=steps, random_state=0)
     assert [(r.input_metric, r.output_metric) for r in report.layers] == [(metric, metric)] * 2
 
 
 def test_the_entropy_choice_is_the_least_of_the_table():
-    report = sample(network(), waves(), input_metric=["l2", "phase"], output_metric=("cosine", "low"), random_state=0)
+    steps = Steps(input_metric=["l2", "phase"], output_metric=("cosine", "low"))
+    report = sample(network(), waves(), steps=steps, random_state=0)
     layer = report.layers[0]
     assert set(layer.entropies) == {(i, o) for i in ("l2", "phase") for o in ("cosine", "low")}
     assert layer.entropies[layer.input_metric, layer.output_metric] == min(layer.entropies.values())
 
 
 def test_entropy_may_stand_among_candidates():
-    report = sample(network(), waves(), input_metric=["entropy"], output_metric=["class", "l2"], random_state=0)
+    steps = Steps(input_metric=["entropy"], output_metric=["class", "l2"])
+    report = sample(network(), waves(), steps=steps, random_state=0)
     assert {i for i, _ in report.layers[0].entropies} == set(EMBEDDINGS)
 
 
@@ -97,7 +196,7 @@ def test_class_distance_draws_between_classes():
     x = samples.inputs(slice(None))
     labels = torch.arange(len(x)) % 2
     y = torch.where(torch.nn.functional.one_hot(labels, 2).bool(), 2.0, -2.0)[:, None, :].repeat(1, HORIZON, 1)
-    report = sample(network(), x, y, output_metric="class", delays="zero", random_state=0)
+    report = sample(network(), x, y, steps=Steps(output_metric="class"), readout=Trajectory(delays="zero"), random_state=0)
     drawn = labels[report.layers[0].pairs]
     assert (drawn[:, 0] != drawn[:, 1]).all()
 
@@ -114,13 +213,23 @@ def test_same_seed_same_network_whatever_the_memory():
 
 
 def test_swapping_one_step_leaves_the_draws_of_others_alone():
-    pairs = [sample(network(), waves(), weights=w, random_state=0).layers[0].pairs for w in WEIGHTS]
+    pairs = [sample(network(), waves(), steps=Steps(weights=w), random_state=0).layers[0].pairs for w in WEIGHTS]
     assert torch.equal(pairs[0], pairs[1]) and torch.equal(pairs[0], pairs[2])
 
 
 def test_random_state_accepts_numpy_generators_and_none():
-    for state in (np.random.RandomState(0), np.random.default_rng(0), None):
-        sample(network(), waves(), random_state=state)
+    def weights(state):
+        net = network((10,))
+        sample(net, waves(), random_state=state)
+        return net.layers[0].weights.detach()
+
+    for make in (np.random.RandomState, np.random.default_rng):
+        generator = make(0)
+        first, second = weights(generator), weights(generator)
+        assert torch.equal(first, weights(make(0))), "same state, same network"
+        assert not torch.equal(first, second), "the generator has moved on"
+        assert not torch.equal(first, weights(make(1)))
+    assert not torch.equal(weights(None), weights(None))
 
 
 def test_a_teacher_output_layer_is_recovered():
@@ -131,15 +240,15 @@ def test_a_teacher_output_layer_is_recovered():
     samples = waves(400)
     x = samples.inputs(slice(None))
     teacher, student = (network(hidden=(15,), dtype=torch.float64) for _ in range(2))
-    sample(teacher, samples, weights="random", random_state=0)
+    sample(teacher, samples, steps=Steps(weights="random"), random_state=0)
     with torch.no_grad():
         teacher.readout.weights.normal_(generator=torch.Generator().manual_seed(1))
         teacher.readout.biases.copy_(torch.tensor([1.0, -2.0]))
         teacher.readout.supports.fill_(4.0)
         teacher.readout.delays.fill_(3.0)
         y = teacher(x)
-    steps = {"delays": FixedDelays(3.0), "supports": FixedSupports(4.0), "regularization": FixedLambda(1e-12)}
-    sample(student, x, y, weights="random", random_state=0, **steps)
+    readout = Trajectory(delays=FixedDelays(3.0), supports=FixedSupports(4.0), regularization=FixedLambda(1e-12))
+    sample(student, x, y, steps=Steps(weights="random"), readout=readout, random_state=0)
     for name, value in teacher.state_dict().items():
         torch.testing.assert_close(student.state_dict()[name], value, atol=1e-6, rtol=1e-6)
 
@@ -164,12 +273,10 @@ def test_a_teacher_support_is_found():
         net.readout.supports.copy_(candidates[[2, 4]])
         net.readout.delays.fill_(2.0)
         y = net(x)
-    spikes, residuals = net.hidden_spikes(x), []
-    from sswim.readout import NormalEquations
-
+    spikes, residuals = net.hidden_spikes(x)[0], []
     for sigma in candidates.tolist():
         trace = Trace(net.readout.kernel, 2.0, sigma, WINDOW, HORIZON)
-        equations = NormalEquations(15, 2, HORIZON)
+        equations = Sums(15, 2, HORIZON)
         equations.update(trace.features(spikes), *trace.targets(y))
         residuals.append(equations.least_residual()[0])
     assert torch.equal(SupportSearch().choose(candidates, torch.stack(residuals)), candidates[[2, 4]])
@@ -187,12 +294,10 @@ def test_output_parameters_are_those_of_the_report():
 def test_the_output_layer_is_the_ridge_solution_on_all_training_windows():
     net = network(hidden=(12,), dtype=torch.float64)
     samples = waves(150)
-    report = sample(net, samples, regularization=FixedLambda(0.05), assembly="exact", random_state=0, memory="1MB")
+    readout = Trajectory(regularization=FixedLambda(0.05), assembly="exact")
+    report = sample(net, samples, readout=readout, random_state=0, memory="1MB")
     train = Subset(samples, torch.arange(report.samples))
-    import literal
-    from sklearn.linear_model import Ridge
-
-    spikes = net.hidden_spikes(train.inputs(slice(None))).permute(2, 1, 0)
+    spikes = net.hidden_spikes(train.inputs(slice(None)))[0].permute(2, 1, 0)
     y = train.targets(slice(None)).double().numpy()
     for i in range(2):
         tau, sigma = float(net.readout.delays[i].detach()), float(net.readout.supports[i].detach())
@@ -206,24 +311,27 @@ def test_fast_and_exact_assembly_agree():
     errors = {}
     for assembly in ("fast", "exact", Assembly(tolerance=0.0, traces=1, skip=2)):
         net = network(hidden=(40,))
-        report = sample(net, waves(300), assembly=assembly, random_state=0)
+        report = sample(net, waves(300), readout=Trajectory(assembly=assembly), random_state=0)
         errors[str(assembly)] = error(net, waves(300, seed=1))
         assert report.traces == len(torch.stack([report.lags, net.readout.supports.detach().double()]).unique(dim=1).T)
     assert max(errors.values()) < 1.15 * min(errors.values())
 
 
 def test_small_problems_are_assembled_exactly(monkeypatch):
-    assert sample(network(), waves(), random_state=0).assembly == ASSEMBLIES["exact"]
-    monkeypatch.setattr("sswim.sampling.EXACT_WORK", 1)
-    assert sample(network(), waves(), random_state=0).assembly == ASSEMBLIES["fast"]
+    assert sample(network(), waves(), random_state=0).solution.sums == "exact"
+    monkeypatch.setattr("sswim.readout.trajectory.EXACT_WORK", 1)
+    assert sample(network(), waves(), random_state=0).solution.sums == "fast"
+    own = Assembly(traces=1)
+    assert sample(network(), waves(), readout=Trajectory(assembly=own), random_state=0).solution.sums == str(own)
     with pytest.raises(ValueError, match="assembly: unknown name 'fats'. Did you mean 'fast'"):
-        sample(network(), waves(), assembly="fats")
+        Trajectory(assembly="fats")
 
 
 def test_skipping_candidates_finds_the_same_minimum_where_there_is_one():
     nets = [network(hidden=(40,)) for _ in range(2)]
     for net, skip in zip(nets, (1, 4), strict=True):
-        sample(net, waves(300), assembly=Assembly(tolerance=0.0, traces=None, skip=skip), random_state=0)
+        readout = Trajectory(assembly=Assembly(tolerance=0.0, traces=None, skip=skip))
+        sample(net, waves(300), readout=readout, random_state=0)
     torch.testing.assert_close(nets[0].readout.supports, nets[1].readout.supports)
 
 
@@ -266,9 +374,13 @@ def test_rank_deficient_data_gives_no_nan():
         ({"input_metric": "l3"}, "input_metric: unknown name 'l3'. Valid names: 'entropy', 'l2', 'cosine'"),
         ({"deeper_metric": "class"}, "deeper_metric: unknown name 'class'"),
         ({"input_metric": ["l2", "nope"]}, "input_metric: unknown name 'nope'"),
-        ({"input_metric": []}, "input_metric: needs at least one metric"),
+        ({"input_metric": []}, "input_metric: needs at least one of 'l2', 'cosine'"),
         ({"delays": "corr"}, "delays: unknown name 'corr'"),
-        ({"supports": 3}, "supports must be one of the names 'search', 'fixed', or an object with a method `choose`"),
+        (
+            {"supports": 3},
+            "supports must be one of the names 'search', 'fixed', or an object with the methods `candidates`, `shared_lag`, "
+            "`choose`, got 3",
+        ),
         ({"temporal": TemporalGrid}, "temporal must be one of the names 'grid'"),
         ({"regularization": 0.1}, "regularization must be one of the names 'search', 'fixed'"),
         ({"initial_batch": 1}, "initial_batch must be a whole number >= 2"),
@@ -283,7 +395,25 @@ def test_rank_deficient_data_gives_no_nan():
 )
 def test_bad_arguments(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        sample(network(), waves(), **options)
+        sample_with(options)
+
+
+def test_several_mistakes_are_reported_at_once():
+    with pytest.raises(ValueError, match="^2 mistakes:\n- weights: unknown name 'dots'.*\n- initial_batch must be"):
+        sample(network(), waves(), steps=Steps(weights="dots", initial_batch=1))
+    with pytest.raises(ValueError, match="^2 mistakes:\n- delays: unknown name 'corr'.*\n- stride must be"):
+        Trajectory(delays="corr", stride=0)
+    with pytest.raises(ValueError, match="steps: unknown name 'papers'. Did you mean 'paper'"):
+        sample(network(), waves(), steps="papers")
+
+
+def test_names_stand_for_steps():
+    assert STEPS["paper"] == Steps()
+    nets = [network((10,)) for _ in range(3)]
+    for net, steps in zip(nets, ("forecast", STEPS["forecast"], "paper"), strict=True):
+        sample(net, waves(), steps=steps, random_state=0)
+    assert torch.equal(nets[0].layers[0].weights, nets[1].layers[0].weights)
+    assert not torch.equal(nets[0].layers[0].weights, nets[2].layers[0].weights)
 
 
 class Own:
@@ -337,13 +467,31 @@ class Own:
 )
 def test_own_steps_that_are_wrong(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        sample(network(), waves(), **options)
+        sample(network(), waves(), steps=Steps(**options))
 
 
-def test_a_direct_output_is_refused():
-    net = SpikingNetwork(2, 2, window=30, horizon=10, hidden=(5,), output="direct")
-    with pytest.raises(ValueError, match="network: its output reads traces directly"):
-        sample(net, torch.randn(50, 30, 2), torch.randn(50, 10, 2))
+def test_traces_of_a_network_are_read_by_a_ridge_regression():
+    readout = TraceReadout(2 * 12, 2, HORIZON, constants=(3.0, float("inf")), dtype=torch.float64)
+    net = network((12,), readout=readout, dtype=torch.float64)
+    solve = Counts(traces=readout.constants, loss="squared_error", regularization=FixedLambda(0.05))
+    sample(net, waves(), readout=solve, random_state=0)
+    x, y = waves().inputs(slice(None)), waves().targets(slice(None))
+    spikes = net.simulate(x.double()).spikes[0]  # (M, O, N)
+    age = torch.arange(WINDOW - 1, -1, -1).double()
+    decay = torch.stack([torch.exp(-age / 3), torch.ones_like(age)])  # (K, O)
+    features = torch.einsum("kt,mtn->mnk", decay, spikes[:, :WINDOW])
+    ridge = Ridge(alpha=0.05 * len(x)).fit(features.flatten(1).numpy(), y.flatten(1).double().numpy())
+    np.testing.assert_allclose(net.readout.weights.detach(), ridge.coef_, atol=1e-8)
+    np.testing.assert_allclose(net.readout.biases.detach(), ridge.intercept_, atol=1e-8)
+    assert error(net, waves(seed=1)) < 0.5
+
+
+def test_an_output_that_reads_traces_has_no_voltage_to_set():
+    net = network((5,), readout=TraceReadout(5, 2, HORIZON, constants=(3.0,)))
+    with pytest.raises(
+        TypeError, match="network: its output reads traces at the window's end, but this readout sets a voltage"
+    ):
+        sample(net, waves(), readout=Trajectory())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -375,7 +523,7 @@ def test_a_step_of_the_users_own_works():
             return torch.ones(first.shape[:2], dtype=torch.float64)
 
     net = network()
-    sample(net, waves(), weights=Constant(), normalizer=MeanStd(0.4, 0.6), random_state=0)
+    sample(net, waves(), steps=Steps(weights=Constant(), normalizer=MeanStd(0.4, 0.6)), random_state=0)
     w = net.layers[0].weights.detach()
     torch.testing.assert_close(w[:, 0], w[:, 1])
 

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sswim._linalg import safe_eigh
-from sswim.kernels import Hat, Morlet
 
 from sswim import steps
+from sswim.network.kernels import Hat, Morlet
+from sswim.regression import safe_eigh
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,
@@ -43,13 +43,16 @@ from sswim.steps import (
     SupportSearch,
     TemporalGrid,
     TemporalMemory,
+    TemporalShare,
     TemporalSpread,
     VanRossum,
 )
 from sswim.steps.pairs import lower_triangle
 
+REST = torch.zeros(1, 12, 3)  # signals (senders, steps, samples) that do not matter
+
 VARIANTS = {
-    "TEMPORAL": {"grid": TemporalGrid, "spread": TemporalSpread, "memory": TemporalMemory},
+    "TEMPORAL": {"grid": TemporalGrid, "spread": TemporalSpread, "share": TemporalShare, "memory": TemporalMemory},
     "METRICS": {
         "l2": Euclidean,
         "cosine": Cosine,
@@ -79,10 +82,38 @@ def test_the_table_lists_every_public_variant():
 # --- temporal parameters -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", TEMPORAL)
+@pytest.mark.parametrize(("l", "L"), [(1, 1), (1, 2), (2, 2)])
+def test_temporal_parameters_are_admissible_and_depend_on_the_arguments_alone(name, l, L, generator):
+    step, signals = TEMPORAL[name], torch.randn(3, 20, 15, generator=generator)
+    found, again = (step.assign(l, L, neurons=37, window=20, horizon=5, signals=signals) for _ in range(2))
+    tau, sigma, varsigma = found
+    for value, same in zip(found, again, strict=True):
+        assert value.shape == (37,) and value.dtype == torch.float64 and torch.isfinite(value).all()
+        assert torch.equal(value, same)
+    assert (tau >= 0).all() and (tau < 20).all() and (sigma > 0).all() and (varsigma > 0).all()
+    assert len(tau.unique()) > 5 and len(sigma.unique()) > 5, "neurons differ"
+    if name != "memory":
+        rest = step.assign(l, L, neurons=37, window=20, horizon=5, signals=torch.zeros_like(signals))
+        assert all(torch.equal(a, b) for a, b in zip(found, rest, strict=True))
+
+
+@pytest.mark.parametrize(("window", "longest"), [(15, 9.0), (100, 60.0), (3, 4.0)])
+def test_shared_times_are_parts_of_the_window(window, longest):
+    step = TemporalShare()
+    assert step == TEMPORAL["share"] == TemporalShare(max_delay=0.3, min_support=3.0, max_support=0.6)
+    for l, L in [(1, 1), (1, 2), (2, 2)]:  # layers do not matter
+        tau, sigma, varsigma = step.assign(l, L, neurons=23, window=window, horizon=1, signals=REST)
+        for i in range(23):
+            assert tau[i] == pytest.approx(i / 23 * 0.3 * window)
+            assert sigma[i] == pytest.approx((i % 10) / 9 * (longest - 3) + 3)  # at least one step more than the least
+        assert varsigma.tolist() == [3.0] * 23
+
+
 def test_temporal_parameters_follow_the_formula():
     step, N, O, H = TEMPORAL["grid"], 23, 30, 7
     for l, L in [(1, 1), (1, 2), (2, 2)]:
-        tau, sigma, varsigma = step.assign(l, L, neurons=N, window=O, horizon=H)
+        tau, sigma, varsigma = step.assign(l, L, neurons=N, window=O, horizon=H, signals=REST)
         for i in range(1, N + 1):
             assert tau[i - 1] == pytest.approx((i - 1) / N * l * (O / 2) / L)
             assert sigma[i - 1] == pytest.approx(((i - 1) % 10) / 9 * 45 + 5)
@@ -90,15 +121,17 @@ def test_temporal_parameters_follow_the_formula():
 
 
 def test_delays_that_do_not_grow_with_depth():
-    alone = TemporalGrid().assign(1, 1, neurons=7, window=30, horizon=7)[0]
+    alone = TemporalGrid().assign(1, 1, neurons=7, window=30, horizon=7, signals=REST)[0]
     for layer in (1, 2):
-        assert torch.equal(TemporalGrid(growing=False).assign(layer, 2, neurons=7, window=30, horizon=7)[0], alone)
+        assert torch.equal(
+            TemporalGrid(growing=False).assign(layer, 2, neurons=7, window=30, horizon=7, signals=REST)[0], alone
+        )
 
 
 def test_longest_delay_is_the_horizon_where_that_exceeds_the_window():
-    tau, _, _ = TemporalGrid().assign(1, 1, neurons=1000, window=12, horizon=96)
+    tau, _, _ = TemporalGrid().assign(1, 1, neurons=1000, window=12, horizon=96, signals=REST)
     assert tau.max() == pytest.approx(96 * 0.999)
-    _, sigma, _ = TemporalGrid(cycle=1).assign(1, 1, neurons=3, window=12, horizon=96)
+    _, sigma, _ = TemporalGrid(cycle=1).assign(1, 1, neurons=3, window=12, horizon=96, signals=REST)
     assert sigma.tolist() == [5.0] * 3
 
 
@@ -106,7 +139,7 @@ def test_longest_delay_is_the_horizon_where_that_exceeds_the_window():
 @pytest.mark.parametrize("window", [12, 168])
 def test_spread_delays_and_supports_fill_their_plane_and_stay_in_the_window(l, L, window):
     step = TEMPORAL["spread"]
-    tau, sigma, varsigma = step.assign(l, L, neurons=400, window=window, horizon=7)
+    tau, sigma, varsigma = step.assign(l, L, neurons=400, window=window, horizon=7, signals=REST)
     longest, widest = 0.6 * window / L, max(0.3 * window / L, 1.0)
     assert 0 <= tau.min() and tau.max() <= longest and sigma.min() >= 1 and sigma.max() <= widest + 1e-9
     u, v = (tau / longest) ** (2 / 3), torch.log(sigma) / max(np.log(widest), 1e-9)
@@ -186,7 +219,7 @@ def test_distance_equals_its_definition_over_the_whole_spectrum(name, steps_, ge
 def test_blocks_of_channels_equal_the_whole(name, generator, monkeypatch):
     x = torch.randn(6, 10, 7, generator=generator, dtype=torch.float64)
     whole = EMBEDDINGS[name].pairwise(x)
-    monkeypatch.setattr("sswim.steps.pseudometrics.BLOCK_BYTES", 64 * 6 * 10 * 2)  # two channels at a time
+    monkeypatch.setattr("sswim.steps.pairs.BLOCK_BYTES", 64 * 6 * 10 * 2)  # two channels at a time
     torch.testing.assert_close(EMBEDDINGS[name].pairwise(x), whole)
 
 
@@ -539,7 +572,11 @@ def test_lags_are_aggregated_by_median_or_minimum():
         (lambda: TemporalGrid(max_delay=-1), "max_delay must be a finite number >= 0"),
         (lambda: GradientPairs(epsilon=0), "epsilon must be a finite number > 0"),
         (lambda: Diverse(low=0.5, high=0.2), "low <= high < 1 must hold, got low=0.5, high=0.2"),
-        (lambda: TemporalSpread(max_support=0), "max_support must be"),
+        (lambda: TemporalSpread(max_support=0), "TemporalSpread: max_support must be"),
+        (lambda: TemporalShare(max_support=0), "TemporalShare: max_support must be"),
+        (lambda: TemporalShare(min_support=-1), "TemporalShare: min_support must be"),
+        (lambda: TemporalShare(max_delay=-1), "TemporalShare: max_delay must be"),
+        (lambda: TemporalMemory(max_delay=0), "TemporalMemory: max_delay must be"),
         (lambda: MeanStd(mean=1), "mean must be below the threshold 1, got 1"),
         (lambda: MeanStd(deviation=-1), "deviation must be"),
         (lambda: Fluctuation(distance=0), "distance must be"),
@@ -562,21 +599,22 @@ def test_delays_lie_where_a_series_remembers_itself():
     t = torch.arange(60, dtype=torch.float64)
     phase = torch.arange(50, dtype=torch.float64)
     signals = torch.sin(2 * torch.pi * (t[:, None] + phase) / 20)[None]  # (1, 60, 50), a period of 20
-    seen = TemporalMemory(max_delay=0.9).observe(signals)
-    assert seen.period == pytest.approx(20)
+    step = TemporalMemory(max_delay=0.9)
+    memory, period = step.observe(signals)
+    assert period == pytest.approx(20)
     x = signals[0] - signals[0].mean(dim=0)
     literal = torch.stack([(x[: 60 - k] * x[k:]).sum() for k in range(60)])
-    torch.testing.assert_close(seen.memory, (literal / literal[0]).abs())
-    tau, sigma, _ = seen.assign(1, 1, neurons=400, window=60, horizon=5)
+    torch.testing.assert_close(memory, (literal / literal[0]).abs())
+    tau, sigma, _ = step.assign(1, 1, neurons=400, window=60, horizon=5, signals=signals)
     assert sigma.max() <= 10 and sigma.min() >= 1 and tau.max() < 54
     counts = torch.bincount(tau.long(), minlength=54).double()
-    torch.testing.assert_close(counts / 400, seen.memory[:54] / seen.memory[:54].sum(), atol=1 / 400, rtol=0)
+    torch.testing.assert_close(counts / 400, memory[:54] / memory[:54].sum(), atol=1 / 400, rtol=0)
     assert counts[10] > 3 * counts[5]  # half a period back it remembers, a quarter back not
 
 
 def test_signals_that_rest_have_delays_nevertheless():
-    tau, sigma, _ = TemporalMemory().observe(torch.zeros(2, 10, 5)).assign(1, 1, neurons=8, window=10, horizon=2)
-    assert torch.isfinite(tau).all() and torch.isfinite(sigma).all()
+    tau, sigma, _ = TemporalMemory().assign(1, 1, neurons=8, window=10, horizon=2, signals=torch.zeros(2, 10, 5))
+    assert torch.isfinite(sigma).all() and tau.tolist() == list(range(8)), "spread evenly"
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.5, 0.5), (0.2, 0.4), (-1.0, 1.5)])

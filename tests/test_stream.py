@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from sswim.stream import Stream
 
-from sswim.network import SpikingNetwork
+from sswim.network import SpikingNetwork, Stream
 
 ROWS, BATCH, WINDOW = 60, 3, 30
 

@@ -197,7 +197,7 @@ class Classifier(ClassifierMixin, Estimator):
         steps = check(resolve, "steps", self.steps, STEPS, "resolved")
         options = _Options(
             check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve", "finish", "decisions"),
-            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,  # type: ignore[arg-type]
+            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
             None if self.training is None else check(resolve, "training", self.training, TRAININGS, "descend"),
         )
         mistakes.report()
@@ -231,14 +231,15 @@ class Classifier(ClassifierMixin, Estimator):
         steps = options.steps
         if isinstance(steps.weights, RandomWeights):
             steps = replace(steps, depth=PlainDepth())  # residuals do not matter to random weights
-        if isinstance(self.fields, str) and self.fields != "auto":
+        fields = inputs.layout if self.fields == "auto" else self.fields
+        if isinstance(fields, str):
             raise ValueError(f"fields must be 'auto', None or a layout of channels such as (28, 28), got {self.fields!r}.")
-        if self.fields is None or (self.fields == "auto" and (inputs.encoder is None or len(inputs.layout) < 2)):
+        if fields is None or (self.fields == "auto" and (inputs.encoder is None or len(inputs.layout) < 2)):
             return steps
-        shape = inputs.layout if self.fields == "auto" else tuple(self.fields)
-        if math.prod(shape) != inputs.channels:  # type: ignore[type-var]
-            raise ValueError(f"fields: a layout of {shape} has {math.prod(shape)} channels, but X has {inputs.channels}.")  # type: ignore[type-var]
-        return replace(steps, weights=ReceptiveFields(shape, steps.weights))  # type: ignore[arg-type]
+        shape = tuple(fields)
+        if math.prod(shape) != inputs.channels:
+            raise ValueError(f"fields: a layout of {shape} has {math.prod(shape)} channels, but X has {inputs.channels}.")
+        return replace(steps, weights=ReceptiveFields(shape, steps.weights))
 
     def _network(self, inputs: InputEncoder, classes: int, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""

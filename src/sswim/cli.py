@@ -24,9 +24,7 @@ errors = Console(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Data = Annotated[Path, typer.Argument(help="Series as CSV, Parquet or npz, one row per time step.")]
 Model = Annotated[Path, typer.Argument(help="A model that `sswim fit` wrote.")]
-Breaks = Annotated[
-    int | None, typer.Option(help="Length of a stretch in rows, such as steps per day: windows do not cross into the next.")
-]
+Breaks = Annotated[int | None, typer.Option(help="Length of a stretch in rows, which no window leaves: such as steps per day.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any option of the estimator, such as kernel=hat or steps__weights=random; may be repeated."),
@@ -125,7 +123,13 @@ def fit(
 
         if not out.parent.is_dir():
             raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
-        options = {"missing": missing, "memory": memory, "device": device, "random_state": seed, "verbose": not as_json}
+        options: dict[str, Any] = {
+            "missing": missing,
+            "memory": memory,
+            "device": device,
+            "random_state": seed,
+            "verbose": not as_json,
+        }
         model = (Forecaster.paper if paper else Forecaster)(window, horizon, covariates=tuple(covariate or ()), **options)
         given = {"hidden": _widths(hidden), "readout__skip": skip, "scaling": scaling, "training": training}
         model.set_params(**{name: value for name, value in given.items() if value is not None})

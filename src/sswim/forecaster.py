@@ -221,7 +221,7 @@ class Forecaster(Estimator):
         steps = check(resolve, "steps", self.steps, STEPS, "resolved")
         options = _Options(
             check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve"),
-            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,  # type: ignore[arg-type]
+            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
             check(resolve, "scaling", self.scaling, SCALINGS, "replace"),
             None if self.training is None else check(resolve, "training", self.training, TRAININGS, "descend"),
         )

@@ -140,7 +140,7 @@ class DirectForecasts(ForecastModel):
         return Origins(self.network, segments, skip=skip, memory=self.memory // 4, dtype=dtype)
 
     def arranged(self, y: Tensor, level: Tensor) -> Tensor:
-        """Bring outputs (horizon * outputs, rows, batch), relative to a level (rows, channels), to (rows, horizon, channels)."""
+        """Bring outputs (horizon * outputs, rows, batch) to (rows, horizon, channels), and add the level (rows, channels)."""
         y = y.unflatten(0, (self.horizon, -1)).permute(2, 0, 1, 3).flatten(2)  # (T, H, O B)
         return y.cpu() + level[:, None].cpu()
 

@@ -72,8 +72,8 @@ class _Writer:
         if leave_out:
             return {"unsaved": repr(value)}
         raise TypeError(
-            f"save: {name} is an object of your own ({value!r}), and a model file holds no code. Use one of sswim's, or save the "
-            "network's `state_dict()` beside your code."
+            f"save: {name} is an object of your own ({value!r}), and a model file holds no code. Use one of sswim's, or save "
+            "the network's `state_dict()` and your code."
         )
 
     def _array(self, name: str, value: np.ndarray) -> Json:
@@ -167,8 +167,8 @@ def _unsaved(value: Json) -> bool:
 
 def _warn_unsaved(name: str, value: Json) -> None:
     warnings.warn(
-        f"load: {name} was an object of your own ({value['unsaved']}), which a model file does not hold. Predictions do not need "
-        "it; a new fit will use the default.",
+        f"load: {name} was an object of your own ({value['unsaved']}), which a model file does not hold. Predictions do not "
+        "need it; a new fit will use the default.",
         stacklevel=2,
     )
 

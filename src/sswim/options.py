@@ -1,4 +1,4 @@
-"""What users set: checks of values, named variants, option objects, and the run that follows from memory, seed and verbosity."""
+"""What users set: checks of values, named variants, option objects, and how a fit is run (memory, seed, progress)."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ class Options:
             if name not in known:
                 kind, valid = type(self).__name__, ", ".join(map(repr, known))
                 raise ValueError(f"{kind} has no option {name!r}.{nearest(name, known)} Valid names: {valid}.")
-        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **changes)
 
 
 class Randomness:
@@ -246,7 +246,7 @@ class Randomness:
 
     def __init__(self, random_state: Seed = None) -> None:
         if random_state is None:
-            seed = np.random.SeedSequence().entropy
+            seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         elif isinstance(random_state, np.random.RandomState):
             seed = int(random_state.randint(2**31))
         elif isinstance(random_state, np.random.Generator):

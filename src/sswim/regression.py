@@ -225,8 +225,8 @@ class Sums:
         """Return the sums of the rows of all groups as those of one group."""
         one = Sums(*self.cross.shape[1:], groups=1, device=self.gram.device)
         for g in range(len(self.gram)):
-            parts = (self.gram, self.cross, self.energy, self.feature_mean, self.target_mean)
-            one.add(*(value[[g]] for value in parts), samples=self.samples)
+            gram_, cross, energy = self.gram[[g]], self.cross[[g]], self.energy[[g]]
+            one.add(gram_, cross, energy, self.feature_mean[[g]], self.target_mean[[g]], self.samples)
         return one
 
     def eigen(self) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from sswim.network.layer import Workspace, filter_signals
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, Seed, check_fraction, check_integer, check_result, resolve, resolve_several
 from sswim.readout import default_readout
-from sswim.readout.base import ReadoutOptions
+from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
 from sswim.steps.base import Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
 from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, lower_triangle, mean_free
@@ -29,7 +29,7 @@ __all__ = ["STEPS", "ResolvedSteps", "Steps", "as_samples", "as_split", "sample"
 
 @torch.no_grad()
 def sample_network(
-    network: SpikingNetwork, split: Split, steps: ResolvedSteps, readout: ReadoutOptions, run: Run
+    network: SpikingNetwork, split: Split, steps: ResolvedSteps, readout: Solver, run: Run
 ) -> tuple[InitialBatch, SamplingReport]:
     """Set all parameters of a network from samples (algorithm ``alg:sswim``)."""
     batch = draw_batch(network, split.train, steps.initial_batch, run)  # line 1: X_I, Y_I
@@ -56,7 +56,7 @@ def sample(
     *,
     validation: float | Samples | tuple[npt.ArrayLike, npt.ArrayLike] = 0.2,
     steps: str | Steps = "paper",
-    readout: ReadoutOptions | None = None,
+    readout: Solver | None = None,
     memory: str | int = "1GB",
     random_state: Seed = None,
     verbose: int = 0,
@@ -184,8 +184,9 @@ class ResolvedSteps:
 
     def way(self, state: LayerState) -> Way:
         """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if so wanted."""
-        deeper = state.l > 1 and isinstance(self.depth, ResidualDepth) and not isinstance(self.weights, RandomWeights)
-        return self.depth.way(state) if deeper else ByPairs(self, state)
+        if state.l > 1 and isinstance(self.depth, ResidualDepth) and not isinstance(self.weights, RandomWeights):
+            return self.depth.way(state)
+        return ByPairs(self, state)
 
 
 def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:
@@ -329,7 +330,7 @@ def normalize(state: LayerState, step: Normalizer) -> None:
             sent = state.signals[:, :, part].to(state.filters)
             statistics.update(filter_signals(state.filters, layer.weights, sent, work))
         alpha, beta, gamma = step.scale(statistics)
-        layer.weights *= alpha[:, None].to(layer.weights)
+        layer.weights.mul_(alpha[:, None].to(layer.weights))
         layer.biases.copy_(beta)
         layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
 

@@ -35,6 +35,7 @@ from sswim.data.windows import Samples, batches
 from sswim.gradient.initialize import initialize
 from sswim.network.layer import Workspace
 from sswim.network.network import SpikingNetwork
+from sswim.network.output import VoltageReadout
 from sswim.options import Randomness, peak_memory
 from sswim.readout.traces import Trace
 from sswim.readout.trajectory import Trajectory
@@ -47,6 +48,10 @@ __all__ = ["CASES", "run", "synthetic_series"]
 
 def _network(outputs: int, window: int, horizon: int, neurons: int) -> SpikingNetwork:
     return SpikingNetwork(outputs, outputs, window=window, horizon=horizon, hidden=(neurons,))
+
+
+def _output(network: SpikingNetwork) -> VoltageReadout:
+    return network.readout  # type: ignore[return-value]
 
 
 def _predictions(network: SpikingNetwork, samples: Samples) -> Tensor:
@@ -76,7 +81,7 @@ def bench_fit(
             report = sample(network, train, validation=held_out, readout=readout, random_state=seed)
             seconds[assembly] = time.perf_counter() - begin
             rse[assembly], predictions[assembly] = _rse(network, test), _predictions(network, test)
-            exact_supports = network.readout.supports.detach().clone()
+            exact_supports = _output(network).supports.detach().clone()
         # The hidden layer is the same. Its own steps count for the literal reading too.
         hidden = sum(step.seconds for step in report.steps if step.name.startswith(("initial", "layer")))
         initial = torch.randperm(len(train), generator=Randomness(seed)("batch"))[: min(1000, len(train))]
@@ -84,7 +89,7 @@ def bench_fit(
         seconds["literal"] = hidden + sum(literal.values())
         rse["literal"] = _rse(network, test)
         change = (_predictions(network, test) - predictions["exact"]).abs()
-        others = int((network.readout.supports - exact_supports).abs().gt(1e-3).sum())
+        others = int((_output(network).supports - exact_supports).abs().gt(1e-3).sum())
         difference = float(change.max())
         rows.append(
             {
@@ -110,7 +115,7 @@ def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repea
     """Gram matrices from spikes, rank and all, against one plain product of matrices of the same shape."""
     generator = torch.Generator().manual_seed(0)
     spikes = (torch.rand(neurons, steps, batch, generator=generator) < 0.05).float()
-    kernel = _network(1, steps - 24, 24, 1).readout.kernel
+    kernel = _output(_network(1, steps - 24, 24, 1)).kernel
     trace = Trace(kernel, 20.0, 20.0, steps - 24, 24)
     equations = Sums(neurons, 1, 24)
     targets = torch.zeros(1, trace.basis.shape[1], batch, dtype=torch.float64)

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from sswim.data.windows import Samples, Subset, Windows, batches
+from sswim.network.events import dense
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork
+from sswim.network.output import VoltageReadout
 from sswim.regression import LambdaSearch, Sums
 from sswim.steps import CorrelationDelays, SupportSearch
 
@@ -65,10 +67,10 @@ def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samp
     dict of str to float
         Seconds of the support search and of the weights.
     """
-    H, N, size = network.horizon, network.hidden[-1], 64
-    filters, readout = network.hidden_filters(), network.readout
+    H, N, size, filters = network.horizon, network.hidden[-1], 64, network.hidden_filters()
+    readout: VoltageReadout = network.readout  # type: ignore[assignment]
     begin = time.perf_counter()
-    x, y = train.inputs(initial), train.targets(initial)
+    x, y = dense(train.inputs(initial)), train.targets(initial)
     spikes = torch.cat([network.hidden_spikes(x[part], filters)[-1] for part in batches(len(x), size)], dim=2)
     step = CorrelationDelays(work=math.inf)
     lags = step.lags(step.correlate(spikes, y, network.start, network.window))
@@ -117,5 +119,6 @@ def _sharp_residual(rows: Tensor, y: Tensor) -> Tensor:
 def _traces(network: SpikingNetwork, spikes: Tensor, lag: float, support: float) -> Tensor:
     """Return the traces of spikes (neurons, steps, batch) at every step of the horizon, (neurons, horizon x batch)."""
     tau, sigma = (torch.tensor([value]) for value in (lag, support))
-    K = toeplitz(kernel_taps(network.readout.kernel, tau, sigma, network.steps), network.steps)[0, network.start :]
+    readout: VoltageReadout = network.readout  # type: ignore[assignment]
+    K = toeplitz(kernel_taps(readout.kernel, tau, sigma, network.steps), network.steps)[0, network.start :]
     return torch.matmul(K, spikes).reshape(len(spikes), -1)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sswim.network.events import EventBatch
 from sswim.options import Options, check_integer, check_positive
 
-__all__ = ["EventStreams", "ExactEvents", "as_events", "is_events"]
+__all__ = ["EventStreams", "ExactEvents", "Sample", "as_events", "is_events"]
+
+# Times and channels, or a structured array.
+Sample = tuple[npt.ArrayLike, npt.ArrayLike] | np.ndarray
 
 
 class EventStreams:
@@ -89,7 +93,7 @@ class ExactEvents(Options):
         check_positive("ExactEvents: scale", self.scale)
         check_integer("ExactEvents: merge", self.merge, 1)
 
-    def encode(self, X: object, window: int | None = None, inputs: int | None = None) -> EventStreams:
+    def encode(self, X: Iterable[Sample], window: int | None = None, inputs: int | None = None) -> EventStreams:
         """Return the events of samples; `window` and `inputs` are those of a fitted network."""
         streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps)
         streams.exact = self.exact
@@ -114,7 +118,7 @@ def is_events(X: object) -> bool:
     return isinstance(first, tuple) and len(first) == 2 and all(np.ndim(part) == 1 for part in first)
 
 
-def as_events(X: object, *, scale: float = 1.0, inputs: int | None = None, window: int | None = None) -> EventStreams:
+def as_events(X: Iterable[Sample], *, scale: float = 1.0, inputs: int | None = None, window: int | None = None) -> EventStreams:
     """Return events of samples, from pairs (times, channels) or structured arrays.
 
     Parameters
@@ -160,13 +164,14 @@ def as_events(X: object, *, scale: float = 1.0, inputs: int | None = None, windo
     return streams
 
 
-def _pair(number: int, sample: object) -> tuple[np.ndarray, np.ndarray]:
+def _pair(number: int, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
     """Return times (events,) and channels (events, 1), or pixels and polarities (events, 3)."""
     if isinstance(sample, np.ndarray) and sample.dtype.names:
         names = sample.dtype.names
-        time = next((sample[n] for n in ("t", "ts") if n in names), None)
-        if time is None or "x" not in names:
+        clock = next((n for n in ("t", "ts") if n in names), None)
+        if clock is None or "x" not in names:
             raise ValueError(f"X: sample {number} must have the fields 't' and 'x', got {names}.")
+        time: npt.ArrayLike = sample[clock]
         pixels = [sample[n] if n in names else np.zeros(len(sample)) for n in ("x", "y", "p")]
         places = np.stack([np.asarray(v, dtype=np.float64) for v in (pixels if "y" in names else pixels[:1])], axis=1)
     else:
@@ -175,13 +180,13 @@ def _pair(number: int, sample: object) -> tuple[np.ndarray, np.ndarray]:
         except (TypeError, ValueError):
             raise ValueError(f"X: sample {number} must be a pair (times, channels) or a structured array.") from None
         places = np.asarray(channel, dtype=np.float64).reshape(-1, 1)
-    time = np.asarray(time, dtype=np.float64).ravel()
-    if len(time) != len(places):
-        raise ValueError(f"X: sample {number} has {len(time)} times but {len(places)} channels.")
-    if not np.isfinite(time).all() or (time < 0).any():
+    times = np.asarray(time, dtype=np.float64).ravel()
+    if len(times) != len(places):
+        raise ValueError(f"X: sample {number} has {len(times)} times but {len(places)} channels.")
+    if not np.isfinite(times).all() or (times < 0).any():
         raise ValueError(
             f"X: times of sample {number} must be finite and >= 0: shift them such that the first is not negative."
         )
     if (places < 0).any() or (places != np.round(places)).any():
         raise ValueError(f"X: channels of sample {number} must be whole numbers >= 0.")
-    return time, places.astype(np.int64)
+    return times, places.astype(np.int64)

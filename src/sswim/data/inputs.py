@@ -44,7 +44,7 @@ class InputEncoder:
         """Return how samples are encoded, and the samples, checked."""
         if isinstance(encoder, ExactEvents) or (encoder == "auto" and is_events(X)):
             events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
-            streams = events.encode(X)
+            streams = events.encode(X)  # type: ignore[arg-type]
             return cls(events, (streams.window, streams.inputs), streams.layout, None), streams
         array = _array(X)
         chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
@@ -84,15 +84,15 @@ class InputEncoder:
         if isinstance(self.encoder, ExactEvents):
             if not is_events(X):
                 raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
-            return self.encoder.encode(X, *self.shape)
+            return self.encoder.encode(X, *self.shape)  # type: ignore[arg-type]
         if is_events(X):
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got events.")
         array = _array(X)
         if array.shape[1:] != self.shape:
             if array.ndim == 2 and len(self.shape) == 1:
                 raise ValueError(
-                    f"X has {array.shape[1]} features, but {model} is expecting {self.shape[0]} features as input: pass samples "
-                    "of the same shape as to fit."
+                    f"X has {array.shape[1]} features, but {model} is expecting {self.shape[0]} features as input: pass "
+                    "samples of the same shape as to fit."
                 )
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got {array.shape[1:]}.")
         values = _tensor(array)

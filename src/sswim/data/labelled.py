@@ -65,13 +65,15 @@ class LabelledSamples(Samples):
         if not self._encoder.draws:
             return self._encoder.encode(intensity, torch.Generator())
         # Each with a generator of its own, so that a sample's spikes are the same whoever asks for it.
-        found = []
+        found: list[Tensor] = []
+        events: list[EventBatch] = []
         for number, one in zip(numbers.tolist(), intensity[:, None], strict=True):
             state = np.random.SeedSequence(self._seed, spawn_key=(number,)).generate_state(1)
-            found.append(self._encoder.encode(one, torch.Generator().manual_seed(int(state[0]))))
-        if not found:
-            return torch.zeros(0, self._encoder.steps, self.X.shape[1])
-        return join_events(found) if isinstance(found[0], EventBatch) else torch.cat(found)
+            spikes = self._encoder.encode(one, torch.Generator().manual_seed(int(state[0])))
+            events.append(spikes) if isinstance(spikes, EventBatch) else found.append(spikes)
+        if events:
+            return join_events(events)
+        return torch.cat(found) if found else torch.zeros(0, self._encoder.steps, self.X.shape[1])
 
     def _intensities(self, values: Tensor) -> Tensor:
         """Return intensities (samples, channels) in [0, 1]."""

@@ -50,9 +50,9 @@ class Series:
         total, count = sum(map(len, self.segments)), len(self.segments)
         parts = f" in {count} stretches, parted by gaps in the time index or breaks" if count > 1 else ""
         raise ValueError(
-            f"series: too short. A window and its horizon take {window} + {horizon} rows, and at least 3 windows are needed, but "
-            f"only {windows} fit into {total} rows{parts} (n_samples = {total}). Use a shorter window, horizon or stride, or more "
-            "data."
+            f"series: too short. A window and its horizon take {window} + {horizon} rows, and at least 3 windows are needed, "
+            f"but only {windows} fit into {total} rows{parts} (n_samples = {total}). Use a shorter window, horizon or stride, "
+            "or more data."
         )
 
     def check_channels(self, count: int, columns: Sequence[Hashable] | None, model: str) -> None:
@@ -110,7 +110,8 @@ def is_several(data: object) -> bool:
 
 def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | None, Columns | None]:
     """Return the values, index and columns of one series."""
-    index, columns = None, None
+    index: pd.Index | None = None
+    columns: Columns | None = None
     if isinstance(data, pd.Series):
         data = data.to_frame()
     if isinstance(data, pd.DataFrame):
@@ -168,9 +169,10 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
 
 
 def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
+    """Return the rows at which the user wants a new stretch to begin."""
     if breaks is None:
         return []
-    if np.ndim(breaks) == 0:
+    if not isinstance(breaks, (Sequence, np.ndarray)):
         if isinstance(breaks, bool) or int(breaks) != breaks or breaks < 1:
             raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
         return list(range(int(breaks), rows, int(breaks)))
@@ -194,7 +196,7 @@ def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
     return list(np.flatnonzero((steps != usual).to_numpy()) + 1)
 
 
-def _frequency(index: pd.DatetimeIndex) -> pd.DateOffset | None:
+def _frequency(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | None:
     """Return the offset between neighbours, which may be a month or a business day, or None if there is none."""
     return index.freq or pd.DatetimeIndex(index, freq="infer").freq
 

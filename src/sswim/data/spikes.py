@@ -21,19 +21,18 @@ __all__ = ["ENCODERS", "Latency", "Poisson", "Rate", "SpikeEncoder"]
 class SpikeEncoder(Protocol):
     """Turns intensities into spikes.
 
-    Attributes
-    ----------
-    steps : int
-        Number of steps.
-    draws : bool
-        Whether anything is random. If not, many samples are encoded at once.
+    Where nothing is random, many samples are encoded at once.
     """
 
     @property
-    def steps(self) -> int: ...
+    def steps(self) -> int:
+        """Number of steps."""
+        ...
 
     @property
-    def draws(self) -> bool: ...
+    def draws(self) -> bool:
+        """Whether anything is random."""
+        ...
 
     def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor | EventBatch:
         """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels), or to events if few."""

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
 from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.network.output import VoltageReadout
 from sswim.readout.voltage import voltages
 
 __all__ = ["classification"]
@@ -100,6 +101,7 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
     fitted = paper.set_params(readout__normalize=True).fit(X, y).model_
     scale, shift, _ = fitted.report.solution.normalization or (1.0, 0.0, 0.0)
     v, readout = voltages(fitted.network, fitted.samples(test), fitted.memory), fitted.network.readout
+    assert isinstance(readout, VoltageReadout)
     found = {"spikes_normalized": readout.fire(v.clone()), "voltage": v.sub_(shift).div_(scale)}
     readout.costs.data.fill_(PAPER_COST)
     found["spikes"] = readout.fire(v.clone())

@@ -112,7 +112,7 @@ def training_batches(
             _first("validation", validation)  # type: ignore[arg-type]
             return train, LoaderBatches(validation, parts, random)  # type: ignore[arg-type]
         inputs, targets = validation if isinstance(validation, tuple) else (validation, None)
-        return train, SampleBatches(as_samples(inputs, targets, network), size, parts, random)  # type: ignore[arg-type]
+        return train, SampleBatches(as_samples(inputs, targets, network), size, parts, random)
     samples = as_samples(X, Y, network)  # type: ignore[arg-type]
     if validation is None:
         return SampleBatches(samples, size, parts, random), None

@@ -24,7 +24,7 @@ __all__ = ["Asked", "Descent", "Loss"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 # Options of a training as JSON, to tell whether a checkpoint is of the same one.
-Asked = dict[str, int | float | str | None | list[list[str | list[int]]] | list[str]]
+Asked = dict[str, int | float | str | None | list[str]]
 # Parameters in steps of time, which are larger numbers than weights and have further to go.
 TEMPORAL = ("delays", "supports", "refractory_supports")
 # No kernel may shrink below this many steps, where the grid of lags would begin to miss it.

@@ -236,7 +236,7 @@ def _asked(schedule: Schedule, run: Run, state: Descent) -> Asked:
     asked: Asked = {name: getattr(schedule, name) for name in names}
     asked["penalty"] = repr(state.penalty)
     asked["random_state"] = str(run.random.seed)
-    asked["network"] = [[name, list(p.shape)] for name, p in state.trained.items()]
+    asked["network"] = [f"{name} {tuple(p.shape)}" for name, p in state.trained.items()]
     return asked
 
 

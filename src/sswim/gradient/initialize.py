@@ -110,7 +110,7 @@ def initialize(
     random = Randomness(random_state)
     x = torch.as_tensor(X)
     x = x[torch.randperm(len(x), generator=random("batch"))[: check_integer("initial_batch", initial_batch, 1)]]
-    signals = network.signals(x)
+    signals: Tensor = network.signals(x)  # type: ignore[assignment]
     if not bool(torch.isfinite(signals).all()):
         raise ValueError("X must be finite, but holds NaN or infinite values: fill or drop them first.")
     for depth, layer in enumerate(network.layers):

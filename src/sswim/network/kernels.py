@@ -41,20 +41,18 @@ __all__ = [
 class Kernel(Protocol):
     r"""A kernel `k` of one variable.
 
-    Attributes
-    ----------
-    peak : float
-        Where it is largest, in multiples of the support: the paper's :math:`\Delta^k` over sigma.
-    breaks : tuple of float or None
-        Where it or its derivative jumps, in order; None if that is not known. Responses to events at exact times are many
-        times as fast where a kernel is known to be smooth.
+    Responses to events at exact times are many times as fast where a kernel is known to be smooth.
     """
 
     @property
-    def peak(self) -> float: ...
+    def peak(self) -> float:
+        r"""Where it is largest, in multiples of the support: the paper's :math:`\Delta^k` over sigma."""
+        ...
 
     @property
-    def breaks(self) -> tuple[float, ...] | None: ...
+    def breaks(self) -> tuple[float, ...] | None:
+        """Where it or its derivative jumps, in order; None if that is not known."""
+        ...
 
     def __call__(self, x: Tensor, /) -> Tensor:
         """Evaluate the kernel elementwise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.utils.checkpoint
@@ -19,6 +20,14 @@ from sswim.options import check_integer, resolve
 __all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork"]
 
 Inputs = Tensor | EventBatch
+
+
+class Predictor(Protocol):
+    """Maps batches as `SpikingNetwork.forward` does."""
+
+    def __call__(self, x: Inputs, past: Tensor | None = None) -> Tensor: ...
+
+
 KernelName = str | Kernel | Callable[[Tensor], Tensor]
 
 
@@ -229,7 +238,8 @@ class SpikingNetwork(nn.Module):
             if not x.whole:
                 raise TypeError("x: gradients need events on whole steps: pass `x.dense()`.")
             x = x.dense()
-        signals, spikes = self.signals(x), []
+        signals: Tensor = self.signals(x)  # type: ignore[assignment]
+        spikes = []
         for layer in self.layers:
             signals = self._through(layer, signals)
             spikes.append(signals)
@@ -252,7 +262,7 @@ class SpikingNetwork(nn.Module):
         return torch.utils.checkpoint.checkpoint(run, signals, use_reentrant=False) if self.checkpoint else run(signals)
 
     @torch.no_grad()
-    def predictor(self, start: int | None = None) -> Callable[[Inputs, Tensor | None], Tensor]:
+    def predictor(self, start: int | None = None) -> Predictor:
         """Return a function that maps batches as `forward` does, for many of them: what they share is computed once.
 
         A voltage is read from step `start` on. Default: that of the network. The function keeps the parameters' present

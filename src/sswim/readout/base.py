@@ -16,7 +16,7 @@ from sswim.options import Run
 from sswim.report import Solution, TrainingReport
 from sswim.steps.base import InitialBatch
 
-__all__ = ["ClassReadoutOptions", "ForecastReadoutOptions", "Loss", "ReadoutOptions", "Shape", "Training"]
+__all__ = ["ClassReadoutOptions", "ForecastReadoutOptions", "Loss", "ReadoutOptions", "Shape", "Solver", "Training"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -68,18 +68,22 @@ class Training(Protocol):
         ...
 
 
-class ReadoutOptions(Protocol):
-    """A readout's settings."""
-
-    def build(self, shape: Shape) -> Readout:
-        """Return an output of the right sizes, its parameters still to be set."""
-        ...
+class Solver(Protocol):
+    """Finds the parameters of an output."""
 
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
         """Set the output's parameters, for hidden layers that are set.
 
         `spikes` (neurons, steps, batch), uint8, are those of the last hidden layer on the initial batch.
         """
+        ...
+
+
+class ReadoutOptions(Solver, Protocol):
+    """A readout's settings."""
+
+    def build(self, shape: Shape) -> Readout:
+        """Return an output of the right sizes, its parameters still to be set."""
         ...
 
     def improve(

@@ -86,7 +86,7 @@ class Counts(Options):
         with run.step("output weights"):
             sums, kept = self._gather(network, split, run)
         with run.step("regularisation"):
-            w, b, lambdas = regularization.solve(*sums)
+            w, b, lambdas = regularization.solve(sums[0], sums[1])
             if self.loss == "squared_error":
                 readout.weights.copy_(w.T), readout.biases.copy_(b)
                 # While the weights have not seen these samples.

@@ -125,7 +125,8 @@ class Direct(Options):
         self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
     ) -> Solution:
         """Train the network; go back to the sampled one if that forecasts the validation rows better."""
-        readout, before = network.readout, {name: v.clone() for name, v in network.state_dict().items()}
+        readout: TraceReadout = network.readout  # type: ignore[assignment]
+        before = {name: v.clone() for name, v in network.state_dict().items()}
         penalty = None if solution.sizes is None else solution.lambdas[:, None] / solution.sizes**2
         # Corrections are solved for anew afterwards. Gradients would let them learn single windows by heart.
         corrections = [p for name, p in readout.named_parameters() if name not in ("weights", "biases")]
@@ -180,9 +181,9 @@ class _Fit:
                 )
                 if pooled is not None:
                     readout.common_directions.copy_(common_directions(pooled, readout.common_directions.shape[1]))
-                own = [self._own_sums(span) for span in self.spans]
-                corrections = Corrections.search(*own, readout.directions.shape[1], self.origins.rows(self.kept))
-                self._correct(corrections, own[0])
+                own, checked = (self._own_sums(span) for span in self.spans)
+                corrections = Corrections.search(own, checked, readout.directions.shape[1], self.origins.rows(self.kept))
+                self._correct(corrections, own)
         score, quantiles = held_out_errors(self.origins, self.kept, run)
         with run.step("final weights"):
             train.merge(held_out)
@@ -234,7 +235,8 @@ class _Fit:
 @torch.no_grad()
 def held_out_errors(origins: Origins, kept: int, run: Run) -> tuple[float, np.ndarray]:
     """Return the mean squared error on rows after the first `kept`, and calibrated quantiles (levels, horizon, channels)."""
-    readout, count = origins.network.readout, len(origins) - kept
+    readout: TraceReadout = origins.network.readout  # type: ignore[assignment]
+    count = len(origins) - kept
     errors, every = [], max(1, -(-count // KEPT))
     with run.step("intervals"):
         run.expect(-(-count // origins.chunk))

@@ -69,8 +69,8 @@ class Trajectory(Options):
     def build(self, shape: Shape) -> VoltageReadout:
         """Return an output layer of the right sizes, right after the window."""
         kernel, refractory = resolve_kernel(self.kernel), REFRACTORY_KERNELS["exponential-cut"]
-        times = {"start": shape.window, "horizon": shape.horizon}
-        return VoltageReadout(shape.hidden[-1], shape.outputs, kernel, refractory, **times, dtype=shape.dtype)
+        sizes = shape.hidden[-1], shape.outputs
+        return VoltageReadout(*sizes, kernel, refractory, start=shape.window, horizon=shape.horizon, dtype=shape.dtype)
 
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
         """Set delays and supports from the initial batch, and the weights from all samples."""
@@ -193,8 +193,8 @@ def _least_residuals(
     precision: torch.dtype | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the least residuals (traces, outputs) if all outputs saw the same trace, and which of the traces' are sharp."""
-    like = network.readout.weights
-    like = like.new_empty(0, dtype=like.dtype if precision is None else precision)
+    weights = network.readout.weights
+    like = weights.new_empty(0, dtype=weights.dtype if precision is None else precision)
     tried = [Sums(len(spikes), network.outputs, network.horizon, device=like.device) for _ in traces]
     for part in run.count(batches(spikes.shape[2], network.batch_size(run.budget))):
         batch, y = spikes[:, :, part], targets[part]

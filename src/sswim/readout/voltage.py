@@ -157,7 +157,7 @@ class Spikes(Voltage):
                 best, chosen = right, (cost, alpha, beta)
         cost, alpha, beta = chosen
         readout.costs.fill_(cost)
-        readout.weights *= alpha
+        readout.weights.mul_(alpha)
         readout.biases.mul_(alpha).add_(beta)
         return alpha, beta, cost
 

@@ -64,8 +64,8 @@ class SpikeReport:
     outputs : DataFrame
         For each output, on the validation samples: ``distance``, its van Rossum distance divided by that of a silent train;
         ``plain``, the same for least squares on constant voltages as it stands, and ``shifted``, for that with shift and cost
-        chosen as for the result; ``coincidence``, see `sswim.evaluate.metrics.coincidence`; ``rate`` and ``target_rate`` in spikes per
-        step. Of the fit: ``cost``, ``refractory_support``, ``lag``, ``support``, ``balance`` and ``round``.
+        chosen as for the result; ``coincidence``, see `sswim.evaluate.metrics.coincidence`; ``rate`` and ``target_rate`` in
+        spikes per step. Of the fit: ``cost``, ``refractory_support``, ``lag``, ``support``, ``balance`` and ``round``.
     method : str
     samples, validation_samples, batch_size : int
     steps : list of StepRecord

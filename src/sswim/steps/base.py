@@ -110,16 +110,12 @@ class Metric(Protocol):
 
 
 class Embedding(Metric, Protocol):
-    """A distance given by an embedding, which can be lifted to spike trains.
-
-    Attributes
-    ----------
-    normalized : bool
-        Whether the embedding is divided by its norm over all channels.
-    """
+    """A distance given by an embedding, which can be lifted to spike trains."""
 
     @property
-    def normalized(self) -> bool: ...
+    def normalized(self) -> bool:
+        """Whether the embedding is divided by its norm over all channels."""
+        ...
 
     def embed(self, x: Tensor) -> Tensor:
         """Map (samples, time, channels) to real features of any shape per sample."""
@@ -127,16 +123,12 @@ class Embedding(Metric, Protocol):
 
 
 class Pairs(Protocol):
-    """The distribution over pairs of samples, and how pairs are drawn from it (lines 4 to 10 of ``alg:sswim``).
-
-    Attributes
-    ----------
-    entropy_samples : int or None
-        Number of samples on which candidate distances are compared; None for all.
-    """
+    """The distribution over pairs of samples, and how pairs are drawn from it (lines 4 to 10 of ``alg:sswim``)."""
 
     @property
-    def entropy_samples(self) -> int | None: ...
+    def entropy_samples(self) -> int | None:
+        """Number of samples on which candidate distances are compared; None for all."""
+        ...
 
     def admissible(self, norms: Tensor, *, every_channel: bool = True) -> Tensor:
         """Return which samples may be drawn, from the (samples, channels) norms of their mean-free channels."""
@@ -171,13 +163,19 @@ class Statistics(Protocol):
     """Temporal mean, temporal deviation and maximum of each neuron's potential, tensors of shape (neurons,)."""
 
     @property
-    def mean(self) -> Tensor: ...
+    def mean(self) -> Tensor:
+        """Expected temporal mean."""
+        ...
 
     @property
-    def deviation(self) -> Tensor: ...
+    def deviation(self) -> Tensor:
+        """Expected temporal deviation."""
+        ...
 
     @property
-    def maximum(self) -> Tensor: ...
+    def maximum(self) -> Tensor:
+        """Maximum."""
+        ...
 
 
 class Normalizer(Protocol):
@@ -189,16 +187,12 @@ class Normalizer(Protocol):
 
 
 class Delays(Protocol):
-    """Lags of the output layer (``op_c``).
-
-    Attributes
-    ----------
-    samples : int or None
-        Number of samples of the initial batch that correlations are summed over; None for all.
-    """
+    """Lags of the output layer (``op_c``)."""
 
     @property
-    def samples(self) -> int | None: ...
+    def samples(self) -> int | None:
+        """Number of samples of the initial batch that correlations are summed over; None for all."""
+        ...
 
     def within(self, samples: int, neurons: int, products: int) -> Delays:
         """Return this step, limited to a budget of its own; one pair of sample and neuron takes `products` operations."""
