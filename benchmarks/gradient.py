@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from sswim.finetuning import TrainingDiverged
-from sswim.surrogates import Arctan, FastSigmoid, SlayerExponential, Triangular
-from sswim.windows import Subset, Windows
 
 from sswim import SpikingNetwork, finetune, initialize, sample
+from sswim.data import Subset, Windows
+from sswim.gradient import TrainingDiverged
+from sswim.network import Arctan, FastSigmoid, SlayerExponential, Triangular
 
 WINDOW, HORIZON = 168, 24
 

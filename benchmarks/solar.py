@@ -24,13 +24,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sswim._tracking import peak_memory
-from sswim.baselines import Persistence
 
 import sswim
-from sswim import Forecaster
+from sswim import Forecaster, LambdaSearch, Scaling, Steps, Trajectory
 from sswim.datasets import read_series
-from sswim.readout import LambdaSearch
+from sswim.evaluate import Persistence
+from sswim.options import peak_memory
 
 WINDOW, HORIZON = 168, 24
 
@@ -77,12 +76,10 @@ def main() -> None:
                     WINDOW,
                     HORIZON,
                     hidden=(args.neurons,),
-                    weights=weights,
-                    regularization=LambdaSearch(extend=grid == "extended"),
+                    steps=Steps(weights=weights),
+                    readout=Trajectory(regularization=LambdaSearch(extend=grid == "extended"), stride=args.stride),
+                    scaling=Scaling("channel", floor=False) if protocol == "train" else Scaling("none", False, False),
                     validation=n_held_out / (n_train + n_held_out),
-                    stride=args.stride,
-                    scaling="channel" if protocol == "train" else "none",
-                    clip=protocol == "train",
                     random_state=seed,
                 )
                 begin = time.perf_counter()

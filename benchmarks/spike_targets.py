@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 
 import torch
-from sswim.metrics import coincidence, van_rossum
-from sswim.spike_targets import sample_spikes
 from torch import Tensor
 
-from sswim import SpikingNetwork
+from sswim import SpikingNetwork, sample_spikes
+from sswim.evaluate import coincidence, van_rossum
 
 STEPS, INPUTS, OUTPUTS, TEST = 60, 3, 3, 500
 

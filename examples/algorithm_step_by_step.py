@@ -1,6 +1,6 @@
 """Sample one small network on the wind farm and draw what every step of the algorithm did.
 
-python examples/algorithm_step_by_step.py [FOLDER]    the pictures go to FOLDER, docs/figures unless told
+python examples/algorithm_step_by_step.py [FOLDER]    the pictures go to FOLDER, default: docs/figures
 """
 
 import sys
@@ -10,17 +10,16 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from sswim.kernels import kernel_peak
-from sswim.simulate import filter_signals, fire, kernel_taps, refractory_taps
-from sswim.steps.pseudometrics import mean_free
-from sswim.traces import Trace
-from sswim.windows import Windows
 
-from sswim import SpikingNetwork, sample
+from sswim import LambdaSearch, SpikingNetwork, Steps, sample
+from sswim.data import Windows
 from sswim.datasets import load_wind_farm
-from sswim.readout import LambdaSearch, NormalEquations
+from sswim.network.kernels import delay_of_lag, kernel_taps, refractory_taps
+from sswim.network.layer import filter_signals, fire
+from sswim.readout.traces import Trace
+from sswim.regression import Sums
 from sswim.steps import METRICS, CorrelationDelays, GradientPairs, SupportSearch, TemporalGrid
-from sswim.steps.pairs import lower_triangle
+from sswim.steps.pairs import lower_triangle, mean_free
 
 WINDOW, HORIZON, NEURONS = 48, 24, 100
 NAMES = [f"{kind} {turbine}" for kind in ("power", "wind") for turbine in (1, 2, 3, 4)]
@@ -209,15 +208,15 @@ def output_delays(network, spikes, targets, lags):
 
 def equations(network, spikes, targets, delay, support):
     trace = Trace(network.readout.kernel, delay, support, network.start, HORIZON)
-    sums = NormalEquations(NEURONS, targets.shape[2], HORIZON)
+    sums = Sums(NEURONS, targets.shape[2], HORIZON)
     sums.update(trace.features(spikes.double()), *trace.targets(targets))
     return sums
 
 
 def output_supports(network, spikes, targets, lags):
-    step, peak = SupportSearch(), kernel_peak(network.readout.kernel)
+    step, kernel = SupportSearch(), network.readout.kernel
     candidates, lag = step.candidates(HORIZON), step.shared_lag(lags)
-    delays = [max(lag - peak * float(sigma), 0.0) for sigma in candidates]
+    delays = [float(delay_of_lag(kernel, lag, float(sigma))) for sigma in candidates]
     tried = [equations(network, spikes, targets, d, float(s)) for d, s in zip(delays, candidates, strict=True)]
     residual = torch.stack([sums.least_residual()[0] / sums.energy for sums in tried])  # (candidates, outputs)
     taken = network.readout.supports.double()
@@ -280,15 +279,14 @@ def main(folder):
         x[:kept],
         y[:kept],
         validation=(x[kept:], y[kept:]),
-        temporal=TemporalGrid(max_support=30.0),
-        initial_batch=kept,
+        steps=Steps(temporal=TemporalGrid(max_support=30.0), initial_batch=kept),
         random_state=0,
     )
     error = network(x[kept:]) - y[kept:]
     rse = float(error.norm() / (y[kept:] - y[kept:].mean(dim=0)).norm())
     print(f"{kept} windows, {len(x) - kept} for validation, {NEURONS} neurons: validation RSE {rse:.3f}")
 
-    made, train = report.layers[0], (network.hidden_spikes(x[:kept]), y[:kept])
+    made, train = report.layers[0], (network.hidden_spikes(x[:kept])[-1], y[:kept])
     temporal_parameters(network.layers[0])
     sampling_distribution(x[:kept], y[:kept], made)
     entropies(made)
@@ -296,7 +294,7 @@ def main(folder):
     normalisation(network, x[:kept])
     output_delays(network, *train, report.lags)
     output_supports(network, *train, report.lags)
-    regularisation(network, train, (network.hidden_spikes(x[kept:]), y[kept:]), report)
+    regularisation(network, train, (network.hidden_spikes(x[kept:])[-1], y[kept:]), report)
     forecast(network, x[kept:], y[kept:], kilowatts)
     print(f"pictures: {Picture.folder}")
 

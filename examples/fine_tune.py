@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from sswim import Forecaster
+from sswim import Forecaster, Gradient, Trajectory
 from sswim.datasets import load_wind_farm
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
@@ -16,9 +16,9 @@ wind = load_wind_farm().resample("3h").mean()
 train, test = wind[:"2015-08"], wind["2015-09":]
 
 # The paper's network: all channels enter every neuron, an output's voltage draws the horizon.
-options = {"window": 24, "horizon": 8, "hidden": (60,), "stride": 2, "random_state": 0, "verbose": 0}
+options = {"window": 24, "horizon": 8, "hidden": (60,), "readout": Trajectory(stride=2), "random_state": 0, "verbose": 0}
 sampled = Forecaster.paper(**options).fit(train)
-tuned = Forecaster.paper(**options, train="sample+gradient", gradient={"epochs": 8, "learning_rate": 1e-3}).fit(train)
+tuned = Forecaster.paper(**options, training=Gradient(epochs=8, learning_rate=1e-3)).fit(train)
 
 history = tuned.training_.history  # one row per epoch, 0 is the sampled network
 print(history[["loss", "validation_loss", "firing_rate", "silent"]].round(5).to_string())

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from sswim.baselines import Persistence, RidgeOnLags
 
 from sswim import Forecaster
 from sswim.datasets import load_wind_farm
+from sswim.evaluate import Persistence, RidgeOnLags
 from sswim.plots import plot_errors, plot_forecast
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
-from sswim.metrics import coincidence
 
 from sswim import SpikingNetwork, sample_spikes
+from sswim.evaluate import coincidence
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 STEPS = 60

@@ -10,7 +10,7 @@ from sswim.datasets import load_wind_farm
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch):
-    """No test fetches anything, unless it says so."""
+    """Tests do not download anything, except those that allow it."""
     monkeypatch.setenv("SSWIM_OFFLINE", "1")
 
 

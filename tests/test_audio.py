@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from scipy.io import wavfile
-from sswim.cochlea import Cochlea, integrate_and_fire
-from sswim.events import as_events, is_events
 
+from sswim.data.cochlea import Cochlea, integrate_and_fire
+from sswim.data.events import as_events, is_events
 from sswim.datasets import load_fsdd
 
 RATE = 8000
@@ -221,7 +221,7 @@ def test_fsdd_from_either_form(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="all recordings must have one sampling rate"):
         load_fsdd(tmp_path, **options)
     (folder / "5_ann_0.wav").write_bytes(b"something")
-    with pytest.raises(ValueError, match="5_ann_0.wav: damaged, it can not be read as a wav file"):
+    with pytest.raises(ValueError, match="5_ann_0.wav: damaged, it can ?not be read as a wav file"):
         load_fsdd(tmp_path, **options)
     (folder / "5_ann_0.wav").rename(folder / "x.wav")
     with pytest.raises(ValueError, match="must be called <digit>_<speaker>_<number>.wav"):
@@ -233,7 +233,7 @@ def test_fsdd_from_either_form(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("speakers", [["dan"], [], PEOPLE, ["ann", "dan"]])
-def test_speakers_that_can_not_be_held_out(tmp_path, speakers):
+def test_speakers_that_cannot_be_held_out(tmp_path, speakers):
     write_npz(tmp_path)
     with pytest.raises(ValueError, match="test_speakers must be some of the speakers 'ann', 'bob', 'cleo', but not all, got"):
         load_fsdd(tmp_path, test_speakers=speakers)
@@ -251,7 +251,7 @@ def test_damaged_fsdd(tmp_path):
         load_fsdd(tmp_path)
     path = tmp_path / "fsdd_8khz.npz"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="damaged, it can not be read as an npz file .* Fetch it again"):
+    with pytest.raises(ValueError, match="damaged, it can ?not be read as an npz file .* Fetch it again"):
         load_fsdd(tmp_path)
 
 

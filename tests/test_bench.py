@@ -1,9 +1,12 @@
 import json
 
+import pytest
 import torch
 from typer.testing import CliRunner
 
-from sswim.bench import bench_assembly, bench_fit, bench_training, synthetic_series
+from sswim import initialize
+from sswim.bench import synthetic_series
+from sswim.bench.cases import bench_assembly, bench_fit, bench_training
 from sswim.cli import app
 
 
@@ -16,12 +19,25 @@ def test_the_literal_reading_and_the_exact_fit_give_the_same_forecasts():
 
 def test_the_assembly_is_checked_before_it_is_timed():
     result = bench_assembly(neurons=60, steps=40, batch=20, repeats=1)
-    assert result["result"]["gram_over_gemm"] > 0 and result["gemm_gflops"] > 0
+    assert set(result["result"]) == {"gram_over_gemm", "traces_and_gram_over_gemm"} and result["shape"]["neurons"] == 60
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sswim.regression.gram", lambda rows: 1.01 * rows @ rows.T)
+        with pytest.raises(RuntimeError, match="the assembled Gram matrix is wrong: nothing was timed"):
+            bench_assembly(neurons=60, steps=40, batch=20, repeats=1)
 
 
 def test_a_training_step_reaches_all_parameters_before_it_is_timed():
     result = bench_training(batch=8, inputs=5, steps=20, neurons=30, horizon=4, repeats=1)
-    assert result["seconds_per_step"]["sswim"] > 0 and result["result"]
+    assert "sswim" in result["seconds_per_step"] and result["result"]
+    with pytest.MonkeyPatch.context() as patch:
+
+        def freeze(network, *arguments, **options):
+            initialize(network, *arguments, **options)
+            network.layers[0].delays.requires_grad_(False)
+
+        patch.setattr("sswim.bench.cases.initialize", freeze)
+        with pytest.raises(RuntimeError, match="a parameter has no finite gradient: nothing was timed"):
+            bench_training(batch=8, inputs=5, steps=20, neurons=30, horizon=4, repeats=1)
 
 
 def test_the_synthetic_series_is_like_loads():

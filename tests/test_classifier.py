@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from sswim.encoders import Latency, Poisson, Rate
-from sswim.labelled import LabelledSamples
 
-from sswim import Classifier
+from sswim import Classifier, Counts, FixedLambda, FromScratch, Gradient, Spikes, Voltage
+from sswim.data import Latency, Poisson, Rate
+from sswim.data.labelled import LabelledSamples
 from sswim.datasets import load_images, read_idx
-from sswim.readout import FixedLambda, NormalEquations
+from sswim.regression import Sums
+from sswim.sampling import STEPS
+from sswim.steps import TemporalGrid
 
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
 
@@ -35,11 +39,11 @@ def fitted(digits):
 
 def test_poisson_spikes_have_the_papers_distribution(generator):
     p = torch.tensor([[0.0, 0.1, 0.5, 1.0]]).expand(4000, -1)
-    counts = Poisson(steps=50, rate=0.2).encode(p, generator).sum(dim=1)  # (samples, channels)
+    counts = Poisson(steps=50, rate=0.2).encode(p, generator).dense().sum(dim=1)  # (samples, channels)
     expected = 0.2 * 50 * p[0]
     torch.testing.assert_close(counts.mean(dim=0), expected, rtol=0.05, atol=1e-6)
     torch.testing.assert_close(counts.var(dim=0), expected, rtol=0.1, atol=1e-6)
-    when = Poisson(steps=50, rate=0.2).encode(p, generator)[:, :, 3].mean(dim=0)
+    when = Poisson(steps=50, rate=0.2).encode(p, generator).dense()[:, :, 3].mean(dim=0)
     assert float((when - 0.2).abs().max()) < 0.05, "spread uniformly"
 
 
@@ -59,12 +63,12 @@ def test_rate_and_latency_by_hand():
 
 def test_a_samples_spikes_do_not_depend_on_who_asks():
     X = torch.rand(307, 5, generator=torch.Generator().manual_seed(0))
-    samples = LabelledSamples(X, torch.zeros(len(X), dtype=torch.long), 2, 1, 2.0, Poisson(steps=20), seed=3)
+    samples = LabelledSamples(X, torch.zeros(len(X), dtype=torch.long), 2, 1, 2.0, encoder=Poisson(steps=20), seed=3)
     whole = samples.inputs(slice(None)).dense()
     index = torch.tensor([250, 3, 306, 120, 3])
     assert torch.equal(samples.inputs(index).dense(), whole[index])
     assert torch.equal(samples.inputs(slice(90, 110)).dense(), whole[90:110])
-    same = LabelledSamples(X[:1].expand(2, -1), torch.zeros(2, dtype=torch.long), 2, 1, 2.0, Poisson(steps=20), seed=3)
+    same = LabelledSamples(X[:1].expand(2, -1), torch.zeros(2, dtype=torch.long), 2, 1, 2.0, encoder=Poisson(steps=20), seed=3)
     assert not torch.equal(*same.inputs(slice(None)).dense()), "equal samples draw apart"
     assert samples.inputs(slice(0, 0)).shape == (0, 20, 5)
     assert samples.targets(slice(0, 2)).tolist() == [[[2, -2]], [[2, -2]]]
@@ -74,7 +78,7 @@ def test_weighted_sums_are_those_of_repeated_rows(generator):
     f = torch.randn(4, 1, 30, generator=generator, dtype=torch.float64) + 1
     y = torch.randn(2, 1, 30, generator=generator, dtype=torch.float64)
     times = torch.randint(0, 4, (30,), generator=generator)
-    weighted, repeated = NormalEquations(4, 2), NormalEquations(4, 2)
+    weighted, repeated = Sums(4, 2), Sums(4, 2)
     for part in (slice(0, 10), slice(10, 30)):
         weighted.update(f[:, :, part].clone(), y[:, :, part], weights=times[part])
     repeated.update(f.repeat_interleave(times, dim=2), y.repeat_interleave(times, dim=2))
@@ -85,8 +89,11 @@ def test_weighted_sums_are_those_of_repeated_rows(generator):
 
 def test_a_direct_readout_is_a_ridge_on_spike_counts(digits):
     X, y, _, _ = digits
-    model = classifier(hidden=(30, 20), loss="squared_error", regularization=FixedLambda(0.02)).fit(X[:300], y[:300])
-    encoded = LabelledSamples(torch.from_numpy(X[:300]), torch.zeros(300).long(), 10, 1, 2.0, model.encoder_, 0, model.range_)
+    readout, inputs = Counts(loss="squared_error", regularization=FixedLambda(0.02)), torch.from_numpy(X[:300])
+    model = classifier(hidden=(30, 20), readout=readout).fit(X[:300], y[:300])
+    assert model.model_.inputs.encoder == Rate(steps=15, rate=1.0) and model.model_.inputs.scale == (0.0, 16.0)
+    encoder = {"encoder": Rate(steps=15, rate=1.0), "scale": (0.0, 16.0)}
+    encoded = LabelledSamples(inputs, torch.zeros(300).long(), 10, 1, 2.0, **encoder)
     # The encoder draws nothing, so that counts are the same in any order.
     spikes = model.network_.simulate(encoded.inputs(slice(None))).spikes
     counts = torch.cat([a.sum(dim=1) for a in spikes], dim=1).double()
@@ -113,7 +120,7 @@ def test_digits(fitted, digits):
 
 
 @pytest.mark.parametrize(
-    "options", [{"readout": "voltage"}, {"readout": "spikes"}, {"hidden": (60, 60)}, {"traces": (4.0, 20.0)}]
+    "options", [{"readout": "voltage"}, {"readout": "spikes"}, {"hidden": (60, 60)}, {"readout": Counts((4.0, 20.0))}]
 )
 def test_other_readouts_and_depth(options, digits, tmp_path):
     X, y, Xt, yt = digits
@@ -130,7 +137,7 @@ def test_spike_readout_needs_its_normalisation(digits):
     X, y, Xt, yt = digits
     voltage, plain, ours = (
         classifier(**options).fit(X, y).score(Xt, yt)
-        for options in ({"readout": "voltage"}, {"readout": "spikes", "normalize": False}, {"readout": "spikes"})
+        for options in ({"readout": "voltage"}, {"readout": Spikes(normalize=False)}, {"readout": "spikes"})
     )
     assert ours > voltage - 0.03 and plain < ours - 0.03
 
@@ -144,8 +151,22 @@ def test_a_spike_readout_counts_spikes(digits):
 
 def test_the_papers_settings():
     model = Classifier.paper((256,))
-    assert model.encoder == "poisson" and model.readout == "voltage" and model.horizon == 15 and model.delta == 1.0
-    assert not model.normalize and model.temporal.max_delay == 30 and model.initial_batch == 900
+    assert model.encoder == "poisson" and model.fields is None and model.hidden == (256,)
+    assert model.readout == Voltage(horizon=15, delta=1.0, integrate="all", kernel="hat", delays="zero", supports="search")
+    assert model.steps == STEPS["classify"].replace(
+        temporal=TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0, cycle=10, growing=True),
+        input_metric="l2",
+        deeper_metric="l2",
+        output_metric="class",
+        pairs="gradient",
+        weights="dot",
+        normalizer="mean-std",
+        depth="plain",
+        initial_batch=900,
+    )
+    assert Classifier.paper(readout="spikes").readout == Spikes(horizon=15, delta=1.0, integrate="all", normalize=False)
+    own = Spikes(horizon=3)
+    assert Classifier.paper(readout=own).readout is own and Classifier.paper(encoder="rate").encoder == "rate"
 
 
 def test_signals_in_time_and_two_classes():
@@ -154,7 +175,7 @@ def test_signals_in_time_and_two_classes():
     t = np.arange(30)
     x = np.stack([np.sin(t / (2 + 2 * c) + rng.uniform(0, 6)) + 0.1 * rng.standard_normal(30) for c in y])[:, :, None]
     model = classifier(hidden=(60,), kernel="morlet").fit(x[:180], y[:180])
-    assert model.encoder_ is None and model.score(x[180:], y[180:]) > 0.9
+    assert model.model_.inputs.encoder is None and model.score(x[180:], y[180:]) > 0.9
     assert model.decision_function(x[180:]).shape == (60,) and model.predict_proba(x[180:]).shape == (60, 2)
     same = classifier(hidden=(60,), kernel="morlet").fit(torch.from_numpy(x[:180]), y[:180])
     np.testing.assert_array_equal(same.predict(torch.from_numpy(x[180:])), model.predict(x[180:]))
@@ -178,11 +199,10 @@ def test_class_weights_shift_the_decision(digits):
     assert (weighted.predict(Xt[ones]) == "one").mean() > (plain.predict(Xt[ones]) == "one").mean()
 
 
-@pytest.mark.parametrize("train", ["gradient", "sample+gradient"])
-def test_gradients(train, digits, tmp_path):
+@pytest.mark.parametrize("training", [FromScratch(epochs=4, learning_rate=1e-2), Gradient(epochs=4, learning_rate=1e-3)])
+def test_gradients(training, digits, tmp_path):
     X, y, Xt, yt = digits
-    gradient = {"epochs": 4, "learning_rate": 1e-2 if train == "gradient" else 1e-3}
-    model = classifier(hidden=(60,), train=train, gradient=gradient).fit(X[:600], y[:600])
+    model = classifier(hidden=(60,), training=training).fit(X[:600], y[:600])
     history = model.training_.history
     assert len(history) == 5 and history.validation_loss.min() <= history.validation_loss[0]
     assert model.score(Xt, yt) > 0.7
@@ -206,9 +226,18 @@ def test_same_seed_same_model(digits):
         ({}, lambda X, y: (np.ones_like(X), y), "all intensities are the same, 1"),
         ({"encoder": None}, lambda X, y: (X, y), r"encoder=None needs X of shape \(samples, steps, channels\)"),
         ({"encoder": "poison"}, lambda X, y: (X, y), "encoder: unknown name 'poison'. Did you mean 'poisson'"),
-        ({"readout": "count"}, lambda X, y: (X, y), "readout must be one of 'direct', 'voltage', 'spikes', got 'count'"),
-        ({"train": "sgd"}, lambda X, y: (X, y), "train must be one of"),
-        ({"gradient": {"epochs": 1}}, lambda X, y: (X, y), "gradient: options of a training"),
+        (
+            {"readout": "count"},
+            lambda X, y: (X, y),
+            "readout: unknown name 'count'. Valid names: 'direct', 'voltage', 'spikes'",
+        ),
+        (
+            {"training": "sgd"},
+            lambda X, y: (X, y),
+            "training: unknown name 'sgd'. Valid names: 'gradient', 'sample\\+gradient'",
+        ),
+        ({"readout": 3}, lambda X, y: (X, y), "readout must be one of the names 'direct', 'voltage', 'spikes', or an object"),
+        ({"validation": 0.0, "dtype": "half"}, lambda X, y: (X, y), "2 mistakes:\n- validation must .*\n- dtype must be one"),
         ({"class_weight": "balanced", "readout": "voltage"}, lambda X, y: (X, y), "class_weight needs readout='direct'"),
         ({"validation": 0.0}, lambda X, y: (X, y), "validation must be a number between 0 and 1"),
         ({"hidden": (9000,), "memory": "1GB"}, lambda X, y: (X, y), "memory: the sums of 9,000 features take 1.9 GB"),
@@ -231,6 +260,127 @@ def test_bad_input_to_a_fitted_model_loses_nothing(fitted, digits):
         fitted.fit(X, np.zeros(len(X)))
     np.testing.assert_array_equal(fitted.predict(X[:20]), before)
     assert fitted.score(X[:20], np.full(20, "never seen")) == 0
+
+
+FEW = {
+    "direct": {"readout": "direct", "hidden": (12, 8)},
+    "voltage": {"readout": Voltage(horizon=4, integrate="all"), "encoder": Poisson(steps=15, rate=0.5)},
+    "spikes": {"readout": Spikes(horizon=4)},
+}
+# Of each parameter another value that could be fitted with, which differs from those of all models above.
+OTHERS = {
+    "hidden": (3,),
+    "encoder": "latency",
+    "fields": (8, 8),
+    "kernel": ("alpha", "morlet"),
+    "readout": Spikes(horizon=2, delta=5.0, integrate="all", normalize=False),
+    "steps": "paper",
+    "class_weight": "balanced",
+    "validation": 0.9,
+    "training": "gradient",
+    "dtype": "float64",
+    "device": "meta",
+    "memory": "1MB",
+    "random_state": 99,
+    "verbose": 0.5,
+}
+
+
+@pytest.fixture(scope="module", params=FEW)
+def small(request, digits):
+    """A small classifier with each readout."""
+    return classifier(**{"hidden": (12,), **FEW[request.param]}).fit(digits[0][:150], digits[1][:150])
+
+
+def results(model, X, path):
+    """Return all that a model says of samples, and what it says once saved and loaded."""
+    model.save(path)
+    loaded = Classifier.load(path)
+    return [one for m in (model, loaded) for one in (m.predict_proba(X), m.decision_function(X), m.predict(X))]
+
+
+def test_every_parameter_has_another_value():
+    assert OTHERS.keys() == Classifier().get_params(deep=False).keys()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_predictions_and_files_depend_on_the_fitted_state_only(name, small, digits, tmp_path):
+    X, kept = digits[2][:12], getattr(small, name)
+    before = results(small, X, tmp_path / "before")
+    try:
+        for value in (OTHERS[name], "nonsense", -1, None):
+            assert value != kept or value is None
+            small.set_params(**{name: value})
+            for found, expected in zip(results(small, X, tmp_path / "after"), before, strict=True):
+                np.testing.assert_array_equal(found, expected, strict=True)
+    finally:
+        setattr(small, name, kept)
+
+
+def test_a_loaded_model_predicts_the_same_and_fits_the_same(small, digits, tmp_path):
+    X, y, Xt, _ = digits
+    small.save(tmp_path / "m")
+    loaded = Classifier.load(tmp_path / "m")
+    assert loaded.get_params() == small.get_params()
+    again = loaded.fit(X[:150], y[:150])
+    np.testing.assert_array_equal(again.decision_function(Xt[:20]), small.decision_function(Xt[:20]))
+
+
+@pytest.mark.parametrize(
+    "options, change, message",
+    [
+        ({}, lambda X, y: (X, y[:-1]), "equally many samples"),
+        ({}, lambda X, y: (X * np.nan, y), "Input X contains NaN"),
+        ({}, lambda X, y: (X, np.full(len(y), "one")), "at least two classes"),
+        ({}, lambda X, y: (X[:3], y[:3]), "at least 4 samples"),
+        ({}, lambda X, y: (X, None), "requires y to be passed"),
+        ({"hidden": (20_000,), "memory": "100GB"}, lambda X, y: (X, y), "20000 neurons need as many different pairs"),
+        ({"fields": (7, 8)}, lambda X, y: (X, y), "a layout of"),
+        ({"readout": "sum", "dtype": "int"}, lambda X, y: (X, y), "2 mistakes"),
+    ],
+)
+def test_a_refit_that_fails_loses_nothing(options, change, message, small, digits, tmp_path):
+    X, before = digits[2][:12], results(small, digits[2][:12], tmp_path / "before")
+    kept, held = small.get_params(deep=False), dict(vars(small))
+    assert set(held) == {*kept, "model_"}, "one attribute holds all that was fitted"
+    small.set_params(**options)
+    try:
+        with pytest.raises(ValueError, match=message):
+            small.fit(*change(digits[0][:150], digits[1][:150]))
+    finally:
+        small.set_params(**kept)
+    assert vars(small) == held and small.model_ is held["model_"]
+    for found, expected in zip(results(small, X, tmp_path / "after"), before, strict=True):
+        np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_a_first_fit_that_fails_leaves_nothing_behind(digits):
+    model = classifier()
+    held = dict(vars(model))
+    with pytest.raises(ValueError, match="equally many samples"):
+        model.fit(digits[0][:50], digits[1][:49])
+    assert vars(model) == held and not hasattr(model, "classes_")
+    with pytest.raises(NotFittedError):
+        model.predict(digits[0][:5])
+
+
+def test_fitting_does_not_change_parameters(small):
+    for name, value in classifier(**{"hidden": (12,)}).get_params(deep=False).items():
+        if name not in ("readout", "encoder", "hidden"):
+            assert getattr(small, name) == value
+
+
+def test_options_are_reached_by_name(digits):
+    model = classifier().set_params(steps__weights="random", readout__loss="squared_error")
+    assert model.steps == STEPS["classify"].replace(weights="random") and model.readout == Counts(loss="squared_error")
+    with pytest.raises(ValueError, match="Counts has no option 'los'. Did you mean 'loss'"):
+        model.set_params(readout__los="log_loss")
+    with pytest.raises(ValueError, match="Classifier has no parameter 'reedout'. Did you mean 'readout'"):
+        model.set_params(reedout="direct")
+    search = GridSearchCV(classifier(hidden=(15,)), {"steps__weights": ["random", "dot"]}, cv=2).fit(
+        digits[0][:200], digits[1][:200]
+    )
+    assert search.best_estimator_.steps.weights == search.best_params_["steps__weights"]
 
 
 def idx(array, kind=0x08):
@@ -266,7 +416,7 @@ def test_idx_files(tmp_path, monkeypatch):
         read_idx(plain)
     broken = folder / "t10k-labels-idx1-ubyte.gz"
     broken.write_bytes(broken.read_bytes()[:-12])
-    with pytest.raises(ValueError, match="damaged, it can not be decompressed"):
+    with pytest.raises(ValueError, match="damaged, it can ?not be decompressed"):
         load_images("mnist")
     with pytest.raises(ValueError, match="name must be one of 'mnist', 'fashion-mnist', got 'cifar'"):
         load_images("cifar")
@@ -280,7 +430,7 @@ def test_mnist(real_data, monkeypatch):
     assert model.score(Xt[:1000], yt[:1000]) > 0.82
 
 
-EXPECTED = {"check_fit2d_1feature": "pairs of samples that differ can not be drawn from so little"}
+EXPECTED = {"check_fit2d_1feature": "pairs of samples that differ cannot be drawn from so little"}
 
 
 @parametrize_with_checks([Classifier(hidden=(20,), random_state=0, verbose=0)], expected_failed_checks=lambda _: EXPECTED)

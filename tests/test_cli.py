@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sswim import Classifier, Forecaster, __version__
+from sswim import Classifier, Direct, Forecaster, Gradient, Scaling, Steps, Trajectory, __version__
 from sswim.cli import app
 from sswim.datasets import read_series, write_series
+from sswim.sampling import STEPS
 
 FIT = ["--window", "12", "--horizon", "3", "--hidden", "20", "--seed", "0"]
 
@@ -44,17 +45,44 @@ def test_fit_takes_the_options_of_the_forecaster(frame, tmp_path):
     write_series(frame, data)
     run("fit", data, *FIT, "--out", model, "--no-skip", "--scaling", "window", "--covariate", "south")
     loaded = Forecaster.load(model)
-    assert (loaded.readout, loaded.skip, loaded.scaling, loaded.hidden) == ("direct", False, "window", (20,))
+    assert (loaded.readout, loaded.scaling, loaded.hidden) == (Direct(skip=False), "window", (20,))
+    assert loaded.network_.readout.lags == 0
     assert list(loaded.predict(frame).columns) == ["north"]
     assert "RSE" in run("evaluate", model, data).output
     run("fit", data, *FIT, "--out", model, "--paper")
-    assert (Forecaster.load(model).readout, Forecaster.load(model).skip) == ("trajectory", False)
+    assert (Forecaster.load(model).readout, Forecaster.load(model).steps) == ("trajectory", "paper")
     assert "not a column" in run("fit", data, *FIT, "--out", model, "--covariate", "west", code=2).output
-    run("fit", data, *FIT, "--out", model, "--paper", "--train", "sample+gradient", "--epochs", "2")
-    assert len(Forecaster.load(model).training_.history) == 3
-    assert "Set train='sample+gradient'" in run("fit", data, *FIT, "--out", model, "--epochs", "2", code=2).output
-    run("fit", data, *FIT, "--out", model, "--tune", "1s")
-    assert Forecaster.load(model).tuned_["scaling"] in ("adaptive", "window", "standard")
+    run("fit", data, *FIT, "--out", model, "--paper", "--training", "sample+gradient", "--epochs", "2")
+    assert len(Forecaster.load(model).training_.history) == 3 and Forecaster.load(model).training == Gradient(epochs=2)
+    assert "training: None has no options to set" in run("fit", data, *FIT, "--out", model, "--epochs", "2", code=2).output
+
+
+def test_any_option_can_be_set_by_name(frame, tmp_path):
+    data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
+    write_series(frame, data)
+
+    def fitted(*settings, paper=False):
+        words = [word for setting in settings for word in ("--set", setting)]
+        run("fit", data, *FIT, "--out", model, *words, *(["--paper"] if paper else []))
+        return Forecaster.load(model)
+
+    first = fitted("kernel=hat", "steps__weights=random", "validation=0.3", "readout__skip=false", "readout__traces=2,5.5")
+    assert (first.kernel, first.steps) == ("hat", STEPS["forecast"].replace(weights="random"))
+    assert (first.validation, first.readout) == (0.3, Direct(skip=False, traces=(2, 5.5)))
+    paper = fitted("readout__stride=4", "readout__assembly=exact", "steps__initial_batch=50", "hidden=10,5", paper=True)
+    assert paper.readout == Trajectory(stride=4, assembly="exact") and paper.steps == Steps(initial_batch=50)
+    assert paper.network_.hidden == (10, 5) and paper.report_.solution.sums == "exact"
+    assert paper.report_.samples + paper.report_.validation_samples == 34  # every fourth of 136 windows
+    assert fitted("scaling__floor=False", "training=none").scaling == Scaling("adaptive", floor=False)
+    for setting, message in (
+        ("kernle=hat", "Forecaster has no parameter 'kernle'. Did you mean 'kernel'?"),
+        ("steps__weigths=dot", "Steps has no option 'weigths'. Did you mean 'weights'?"),
+        ("readout__stride=4", "Direct has no option 'stride'."),
+        ("kernel", "--set takes name=value, or name=value,value, got 'kernel'."),
+        ("kernel=", "--set takes name=value"),
+        ("=3", "--set takes name=value"),
+    ):
+        assert message in run("fit", data, *FIT, "--out", model, "--set", setting, code=2).output
 
 
 def test_json_answers(frame, tmp_path):
@@ -146,12 +174,31 @@ def test_classify(tmp_path):
     assert Classifier.load(model).network_.hidden == (60,)
     shown = CliRunner().invoke(app, ["classify", "digits", "--hidden", "30", "--samples", "200"])
     assert shown.exit_code == 0 and "test samples" in shown.stdout
-    deep = ["--hidden", "20,10", "--samples", "200", "--traces", "inf,5", "--depth", "plain", "--no-fields", "--json"]
+    deep = ["--hidden", "20,10", "--samples", "200", "--no-fields", "--json"]
+    deep += ["--set", "readout__traces=inf,5", "--set", "steps__depth=plain"]
     told = json.loads(CliRunner().invoke(app, ["classify", "digits", *deep]).stdout)
     assert told["accuracy"] > 0.3 and told["samples"] == 200
-    paper = ["--paper", "--readout", "spikes", "--normalize", "--hidden", "20", "--samples", "200", "--json"]
+    paper = [
+        "--paper",
+        "--readout",
+        "spikes",
+        "--set",
+        "readout__normalize=true",
+        "--hidden",
+        "20",
+        "--samples",
+        "200",
+        "--json",
+    ]
     assert json.loads(CliRunner().invoke(app, ["classify", "digits", *paper]).stdout)["accuracy"] > 0.3
-    assert "--traces must be numbers" in CliRunner().invoke(app, ["classify", "--traces", "long"]).output
+    wrong = CliRunner().invoke(app, ["classify", "digits", "--set", "readout__trace=inf"])
+    assert wrong.exit_code == 2 and "Counts has no option 'trace'. Did you mean 'traces'?" in wrong.output
+    wrong = CliRunner().invoke(
+        app, ["classify", "digits", "--hidden", "20", "--samples", "200", "--set", "readout__traces=long"]
+    )
+    assert wrong.exit_code == 2 and "traces must be" in wrong.output
+    one = ["classify", "digits", "--hidden", "20", "--samples", "200", "--set", "readout__traces=8", "--json"]
+    assert json.loads(CliRunner().invoke(app, one).stdout)["samples"] == 200
     assert CliRunner().invoke(app, ["classify", "digits", "--hidden", "many"]).exit_code == 2
     assert CliRunner().invoke(app, ["classify", "cats"]).exit_code == 2
 

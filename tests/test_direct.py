@@ -415,6 +415,7 @@ def test_bad_choices_are_named(params, message):
     ("make", "message"),
     [
         (lambda: Direct(corrections=-1), "corrections must be a whole number >= 0, got -1"),
+        *((lambda t=t: Direct(traces=t), "traces must be") for t in ("long", (), (0.0,), (-1.0,), (float("nan"),), ("a",))),
         (lambda: Direct(common=-1), "common must be a whole number >= 0, got -1"),
         (lambda: Direct(regularization="serch"), "regularization: unknown name 'serch'. Did you mean 'search'"),
         (lambda: Direct(common=-1, corrections=-1), r"2 mistakes:\n- corrections must be .*\n- common must be"),
@@ -423,7 +424,7 @@ def test_bad_choices_are_named(params, message):
     ],
 )
 def test_bad_choices_of_a_readout_are_named_at_once(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         make()
 
 

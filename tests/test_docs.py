@@ -54,7 +54,16 @@ def test_each_parameter_has_its_own_default(site):
 
 
 @pytest.mark.parametrize(
-    "module", ["sswim", "sswim.steps", "sswim.protocol", "sswim.datasets", "sswim.experiments", "sswim.metrics", "sswim.plots"]
+    "module",
+    [
+        "sswim",
+        "sswim.steps",
+        "sswim.evaluate.protocol",
+        "sswim.datasets",
+        "sswim.experiments",
+        "sswim.evaluate.metrics",
+        "sswim.plots",
+    ],
 )
 def test_public_names_are_in_the_reference(module, site):
     text = "".join(page.read_text() for page in (site / "api").rglob("index.html"))

@@ -131,7 +131,9 @@ def test_what_all_channels_do_together_helps_the_one_that_follows():
     rng = np.random.default_rng(0)
     leader = rng.standard_normal((900, 1))
     rows = np.concatenate([leader, np.roll(leader, 1, axis=0), rng.standard_normal((900, 2))], axis=1)
-    alone, leaning = (small(horizon=1, readout=Direct(common=n)).fit(rows[:700]).evaluate(rows[700:]).per_channel["rse"] for n in (0, 40))
+    alone, leaning = (
+        small(horizon=1, readout=Direct(common=n)).fit(rows[:700]).evaluate(rows[700:]).per_channel["rse"] for n in (0, 40)
+    )
     assert alone[1] > 0.9 and leaning[1] < 0.7
 
 

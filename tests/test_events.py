@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from sswim.events import ExactEvents, as_events, event_response, project_events
-from sswim.kernels import KERNELS
 
-from sswim import Classifier, SpikingNetwork, initialize
+from sswim import Classifier, Counts, Spikes, SpikingNetwork, Voltage, initialize
+from sswim.data import ExactEvents, as_events
+from sswim.network.events import event_response, join_events, project_events
+from sswim.network.kernels import KERNELS, FunctionKernel
 
 
 def streams(samples=4, channels=3, window=20, seed=0):
@@ -32,7 +33,7 @@ def literal(kernel, delays, supports, weights, pairs, steps):
 @pytest.mark.parametrize("name", ["hat", "morlet", "exponential", "alpha"])
 @pytest.mark.parametrize("chunk", [10, 10**6])
 def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatch):
-    monkeypatch.setattr("sswim.events.CHUNK", chunk)
+    monkeypatch.setattr("sswim.network.events.CHUNK", chunk)
     pairs, n = streams(), 5
     delays = 6 * torch.rand(n, generator=generator, dtype=torch.float64)
     supports = 1 + 5 * torch.rand(n, generator=generator, dtype=torch.float64)
@@ -47,7 +48,7 @@ def ramp(x):
     return torch.where((x >= 0) & (x <= 1), x, torch.zeros_like(x))
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS.values(), ramp], ids=[*KERNELS, "own"])
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), FunctionKernel(ramp)], ids=[*KERNELS, "own"])
 @pytest.mark.parametrize(
     ("delays", "supports"),
     [([0.0, 1.0, 4.0], [1.0, 2.0, 5.0]), ([0.2, 0.5, 3.3], [0.3, 0.05, 0.7]), ([40.0, 30.0, 0.0], [2.0, 60.0, 1e-3])],
@@ -120,6 +121,15 @@ def test_batches_keep_samples_apart_and_drop_what_is_too_late():
     assert events.batch(torch.tensor([1])).dense().sum() == 0
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_joined_batches_hold_the_samples_of_all_in_order(exact):
+    events = as_events(streams(), inputs=3, window=20)
+    events.exact = exact
+    joined = join_events([events.batch(torch.tensor(index)) for index in ([2, 0], [1], [3])])
+    assert len(joined) == 4 and joined.whole is not exact
+    assert torch.equal(joined.dense(), events.batch(torch.tensor([2, 0, 1, 3])).dense())
+
+
 def test_structured_arrays_as_cameras_and_tonic_have_them():
     kind = np.dtype([("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "i2")])
     sample = np.array([(0, 0, 0, 0), (2, 1, 1500, 1), (1, 0, 3000, 0)], dtype=kind)
@@ -163,21 +173,21 @@ def spoken(count=160, seed=0):
     return X, np.array(["down", "up"])[y]
 
 
-@pytest.mark.parametrize("readout", ["direct", "voltage", "spikes"])
+@pytest.mark.parametrize("readout", [Counts(), Voltage(horizon=5), Spikes(horizon=5)], ids=["direct", "voltage", "spikes"])
 def test_events_are_classified(readout, tmp_path):
     X, y = spoken()
     encoder = ExactEvents(scale=100.0, steps=30)
-    model = Classifier(hidden=(40,), readout=readout, encoder=encoder, horizon=5, random_state=0, verbose=0).fit(
-        X[:120], y[:120]
-    )
+    model = Classifier(hidden=(40,), readout=readout, encoder=encoder, random_state=0, verbose=0).fit(X[:120], y[:120])
     assert model.score(X[120:], y[120:]) > 0.9
     model.save(tmp_path / "m.sswim")
     loaded = Classifier.load(tmp_path / "m.sswim")
     np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
     with pytest.raises(ValueError, match="channel 8 is out of range: there are 8 channels"):
         model.predict([([0.1], [8])])
-    with pytest.raises(ValueError, match="sample 0 must be a pair"):
+    with pytest.raises(ValueError, match="X must hold events, pairs"):
         model.predict(np.zeros((2, 30, 8)))
+    with pytest.raises(ValueError, match=r"sample 1 must be a pair \(times, channels\)"):
+        model.predict([([0.1], [0]), 3])
     assert len(model.predict([(np.zeros(0), np.zeros(0)), ([0.1, 99.0], [0, 1])])) == 2, "nothing, and too late"
 
 
@@ -185,13 +195,25 @@ def test_events_are_recognised_and_channels_merged():
     X, y = spoken()
     X = [(100 * t, c) for t, c in X]
     model = Classifier(hidden=(30,), random_state=0, verbose=0).fit(X, y)
-    assert isinstance(model.encoder_, ExactEvents) and model.network_.inputs == 8
+    assert isinstance(model.model_.inputs.encoder, ExactEvents) and model.network_.inputs == 8
     merged = Classifier(hidden=(30,), encoder=ExactEvents(merge=3), random_state=0, verbose=0).fit(X, y)
     assert merged.network_.inputs == 3 and merged.score(X, y) > 0.9
-    with pytest.raises(ValueError, match="train: gradients need events on whole steps"):
-        Classifier(hidden=(30,), train="gradient", verbose=0).fit(X, y)
+    with pytest.raises(ValueError, match="training: gradients need events on whole steps"):
+        Classifier(hidden=(30,), training="gradient", verbose=0).fit(X, y)
     with pytest.raises(ValueError, match="X must hold events"):
         model.predict(np.zeros((2, 30, 8)))
+
+
+@pytest.mark.parametrize("kind", ["lists", "object array"])
+def test_whatever_fit_takes_as_events_is_predicted(kind):
+    pairs, y = spoken(60)
+    X = [[t.tolist(), c.tolist()] for t, c in pairs]
+    if kind == "object array":
+        X = np.empty(60, dtype=object)
+        X[:] = pairs
+    encoder = ExactEvents(scale=100.0, steps=30)
+    model, same = (Classifier((20,), encoder=encoder, random_state=0, verbose=0).fit(Z, y) for Z in (X, pairs))
+    np.testing.assert_array_equal(model.decision_function(X), same.decision_function(pairs))
 
 
 def test_the_network_takes_events_at_exact_times():
@@ -205,7 +227,7 @@ def test_the_network_takes_events_at_exact_times():
     activity = net.simulate(batch)
     assert torch.equal(activity.spikes[0], spikes.permute(2, 1, 0))
     counts = torch.cat([a.sum(dim=1) for a in activity.spikes], dim=1)
-    torch.testing.assert_close(net.features()(batch), counts.T)
+    torch.testing.assert_close(net.trace_reader((float("inf"),))(batch), counts.T)
     with torch.no_grad():
         assert torch.equal(net(batch), activity.output)
     with pytest.raises(TypeError, match="gradients need events on whole steps"):

@@ -1,4 +1,4 @@
-"""The examples run as they stand, write the pictures they promise, and print scores that are worth it."""
+"""The examples run as they are, write their pictures, and print good scores."""
 
 import re
 import runpy
@@ -9,12 +9,12 @@ import matplotlib
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
-# Script, pictures, what is printed in front of a number, and the bounds that this must lie in.
+# Script, pictures, the text in front of a printed number, and the bounds of this number.
 EXAMPLES = {
     "forecast_wind_farm": (["forecast_wind_farm"], r"sswim +RSE ", 0.7, 0.8),
     "classify_digits": (["classify_digits"], r"accuracy ", 0.94, 1.0),
     "spike_trains": (["spike_trains"], r"coincidence on new inputs ", 0.55, 1.0),
-    "fine_tune": (["fine_tune"], r"fine-tuned ", 0.8, 0.92),
+    "fine_tune": (["fine_tune"], r"fine-tuned ", 0.8, 0.95),
     "own_step": ([], r"own weights +RSE ", 0.7, 0.85),
     "algorithm_step_by_step": (
         [
@@ -55,7 +55,11 @@ def test_runs(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"{name}.py", str(tmp_path)])
     with matplotlib.rc_context():
         runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
-    found = re.search(before + r"([\d.]*\d)", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    found = re.search(before + r"([\d.]*\d)", printed)
     assert found and low <= float(found[1]) <= high
+    if name == "fine_tune":  # the epoch is chosen on other windows than those of the test, hence the margin
+        sampled = re.search(r"sampled ([\d.]*\d)", printed)
+        assert sampled and float(found[1]) <= float(sampled[1]) + 0.01
     assert {path.name for path in tmp_path.iterdir()} == {f"{picture}.png" for picture in pictures}
     assert all(4e3 < path.stat().st_size < 120e3 for path in tmp_path.iterdir())

@@ -224,12 +224,12 @@ def test_a_changed_file_and_another_version_are_noticed(series, tmp_path, monkey
 
 def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
     """The third of four epochs is as far as the first attempt comes."""
-    from sswim._descent import Training
+    from sswim.gradient.descent import Descent
 
     options = {"horizons": 6, "kernels": "hat", "trainings": "gradient", "scalings": "series", "window": 20, "stride": 16}
     told = {"data": [str(series)], "seeds": 1, "options": {**options, "neurons": 10, "epochs": 4}, "verbose": 0}
     whole = run("forecasting", tmp_path / "whole", **told)
-    save, saved = Training.save, []
+    save, saved = Descent.save, []
 
     def dying(self, path, asked):
         save(self, path, asked)
@@ -237,7 +237,7 @@ def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
         if len(saved) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Training, "save", dying)
+    monkeypatch.setattr(Descent, "save", dying)
     with pytest.raises(KeyboardInterrupt):
         run("forecasting", tmp_path / "broken", **told)
     assert [p.suffix for p in (tmp_path / "broken" / "runs").iterdir()] == [".checkpoint"]
@@ -284,7 +284,7 @@ def test_both_scalings_have_the_same_windows_and_errors_in_all_units(series):
     np.testing.assert_allclose(scaled.later[0] * scaled.span, raw.later[0] - raw.later[0][0] + scaled.later[0][0] * scaled.span)
     whole = np.concatenate([scaled.known[0], scaled.later[0]])
     assert whole.min() == 0 and whole.max() == 1
-    from sswim.baselines import Persistence
+    from sswim.evaluate.baselines import Persistence
 
     one, other = (t.scores(Persistence(168, 6).evaluate(t.later)) for t in (raw, scaled))
     for key in ("rse", "rse_units", "rse_alike"):
@@ -293,8 +293,8 @@ def test_both_scalings_have_the_same_windows_and_errors_in_all_units(series):
 
 
 def test_scores_are_those_of_the_definition_even_where_a_channel_is_forecast_exactly(tmp_path):
-    from sswim.baselines import Persistence
-    from sswim.protocol import rse
+    from sswim.evaluate.baselines import Persistence
+    from sswim.evaluate.protocol import rse
 
     levels = np.repeat(np.random.default_rng(1).normal(size=30), 100)  # persistence is right within a stretch of 100 rows
     noise = np.random.default_rng(0).normal(size=3000).cumsum()

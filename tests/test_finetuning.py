@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sswim.finetuning import EpochRecord, TrainingDiverged, _cosine
-from sswim.initialization import fluctuation_weights
-from sswim.kernels import KERNELS
-from sswim.simulate import kernel_taps
-from sswim.surrogates import SlayerExponential
 
-from sswim import Forecaster, SpikingNetwork, finetune, initialize, sample
+from sswim import Direct, Forecaster, FromScratch, Gradient, SpikingNetwork, Trajectory, finetune, initialize, sample
+from sswim.gradient import EpochRecord, TrainingDiverged
+from sswim.gradient.finetune import LOSSES, Schedule
+from sswim.gradient.initialize import fluctuation_weights
+from sswim.network import KERNELS, SlayerExponential
+from sswim.network.kernels import kernel_taps
 
 WINDOW, HORIZON = 20, 4
 
@@ -113,9 +113,10 @@ def test_patience_time_and_callback_stop():
 
 
 def test_cosine_schedule():
-    rates = [_cosine(1.0, 0.1, epoch, 11) for epoch in range(1, 12)]
+    schedule = Schedule(learning_rate=1.0, final_learning_rate=0.1, epochs=11)
+    rates = [schedule.rate(epoch) for epoch in range(1, 12)]
     assert rates[0] == 1.0 and rates[-1] == pytest.approx(0.1) and rates[5] == pytest.approx(0.55)
-    assert _cosine(1.0, 0.1, 1, 1) == 1.0
+    assert Schedule(learning_rate=1.0, final_learning_rate=0.1, epochs=1).rate(1) == 1.0
 
 
 def test_one_step_of_adam_by_hand():
@@ -125,11 +126,17 @@ def test_one_step_of_adam_by_hand():
     torch.nn.functional.mse_loss(net(x), y).backward()
     gradient = net.layers[0].weights.grad.clone()
     net.zero_grad()
-    finetune(net, x, y, validation=None, epochs=1, batch_size=32, learning_rate=1e-3, penalty=0.0, clip=None, min_improvement=0)
-    moved = net.layers[0].weights.detach() - before["layers.0.weights"]
+    after = {}  # as the callback sees it, for a step that makes it worse is taken back
+
+    def look(record):
+        after.update(parameters(net))
+
+    finetune(net, x, y, validation=None, epochs=1, batch_size=32, learning_rate=1e-3, penalty=0.0, clip=None, callback=look)
+    moved = after["layers.0.weights"] - before["layers.0.weights"]
     clear = gradient.abs() > 1e-5
-    if not torch.equal(moved, torch.zeros_like(moved)):  # else the step made it worse, and was taken back
-        torch.testing.assert_close(moved[clear], -1e-3 * gradient.sign()[clear], rtol=0.05, atol=1e-6)
+    assert clear.float().mean() > 0.5
+    # Adam adds 1e-8 to the gradient's size, and float32 rounds weights of size 1 by 1e-7.
+    torch.testing.assert_close(moved[clear], -1e-3 * gradient.sign()[clear], rtol=2e-3, atol=1e-6)
 
 
 def test_penalty_is_the_one_of_sampling():
@@ -137,9 +144,8 @@ def test_penalty_is_the_one_of_sampling():
     torch.manual_seed(0)
     x, y = (v.double() for v in data(400))
     net = SpikingNetwork(2, 2, window=WINDOW, horizon=HORIZON, hidden=(30,), dtype=torch.float64)
-    report = sample(
-        net, x[:300], y[:300], validation=(x[300:], y[300:]), random_state=0, assembly="exact", regularization="fixed"
-    )
+    readout = Trajectory(assembly="exact", regularization="fixed")
+    report = sample(net, x[:300], y[:300], validation=(x[300:], y[300:]), random_state=0, readout=readout)
     torch.nn.functional.mse_loss(net(x[:300]), y[:300]).backward()
     penalty = 2 * report.lambdas[:, None] * net.readout.weights.detach() / (HORIZON * 2)
     assert float((net.readout.weights.grad + penalty).abs().max()) < 1e-3 * float(net.readout.weights.grad.abs().max())
@@ -209,7 +215,7 @@ def test_loaders():
         finetune(sampled(), [], validation=None)
     with pytest.raises(ValueError, match="validation: the loader is empty"):
         finetune(sampled(), loader, validation=[])
-    with pytest.raises(ValueError, match="a loader can not be split"):
+    with pytest.raises(ValueError, match="a loader cannot be split"):
         finetune(sampled(), loader)
 
 
@@ -424,48 +430,61 @@ def waves(rows=400):
     return np.sin(2 * np.pi * t / (9 + np.arange(3))) + 0.1 * rng.standard_normal((rows, 3)) + 3
 
 
-@pytest.mark.parametrize("train", ["gradient", "sample+gradient"])
-@pytest.mark.parametrize("paper", [True, False])
-@pytest.mark.parametrize("skip", [True, False])
-def test_forecaster_trains_with_gradients(train, paper, skip, tmp_path):
-    make = Forecaster.paper if paper else Forecaster
-    options = {"hidden": (15,), "skip": skip, "random_state": 0, "verbose": 0}
-    gradient = {"epochs": 3, "learning_rate": 3e-3}
-    model = make(WINDOW, HORIZON, train=train, gradient=gradient, **options).fit(waves()[:300])
+@pytest.mark.parametrize("kind", [FromScratch, Gradient])
+@pytest.mark.parametrize("readout", ["paper", Direct(), Direct(skip=False)], ids=["paper", "skip", "spikes"])
+def test_forecaster_trains_with_gradients(kind, readout, tmp_path):
+    make = Forecaster.paper if readout == "paper" else Forecaster
+    options = {"hidden": (15,), "random_state": 0, "verbose": 0} | ({} if readout == "paper" else {"readout": readout})
+    training = kind(epochs=3, learning_rate=3e-3)
+    model = make(WINDOW, HORIZON, training=training, **options).fit(waves()[:300])
     history = model.training_.history
     assert len(history) == 4 and history.validation_loss.min() <= history.validation_loss[0]
+    assert model.training_.best.validation_loss == history.validation_loss.min()
+    if kind is FromScratch:
+        assert history.validation_loss.min() < history.validation_loss[0], "from scratch anything helps"
     assert np.isfinite(model.evaluate(waves()[300:]).rse)
     model.save(tmp_path / "m.sswim")
     loaded = Forecaster.load(tmp_path / "m.sswim")
     np.testing.assert_array_equal(loaded.predict(waves()), model.predict(waves()))
     pd.testing.assert_frame_equal(loaded.training_.history, history)
-    assert loaded.gradient == gradient
+    assert loaded.training == training
     assert "gradient training" in str(model.summary())
-    if train == "sample+gradient":
+    if kind is Gradient:
         plain = make(WINDOW, HORIZON, **options).fit(waves()[:300])
+        assert plain.training_ is None
+        # The validation part decides, so that the error on other rows may rise a little.
         assert model.evaluate(waves()[:300]).rse < 1.2 * plain.evaluate(waves()[:300]).rse
 
 
-def test_forecaster_refuses_options_that_do_nothing():
-    for options, message in (
-        ({"gradient": {"epochs": 3}}, "gradient: options of a training that train='sample' does without"),
-        ({"train": "sgd"}, "train must be one of 'sample', 'gradient', 'sample\\+gradient', got 'sgd'"),
-        ({"train": "gradient", "gradient": {"epoch": 3}}, "gradient: unknown options \\['epoch'\\]"),
-        ({"train": "gradient", "tune": "1s"}, "tune chooses among sampled networks"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Forecaster(WINDOW, HORIZON, verbose=0, **options).fit(waves())
+@pytest.mark.parametrize(("name", "training"), [("gradient", FromScratch()), ("sample+gradient", Gradient())])
+def test_names_stand_for_trainings(name, training):
+    """The paper's values: 750 epochs at 5e-4 from scratch, and 250 at 2.5e-4 for a sampled network."""
+    model = Forecaster(training=name)
+    assert model.get_params()["training__epochs"] == training.epochs == (750 if name == "gradient" else 250)
+    assert training.learning_rate == (5e-4 if name == "gradient" else 2.5e-4)
+    assert model.set_params(training__epochs=3).training == training.replace(epochs=3)
 
 
-def test_forecaster_survives_divergence():
+def test_forecaster_refuses_trainings_that_do_not_exist():
+    with pytest.raises(ValueError, match="training: unknown name 'sgd'. Valid names: 'gradient', 'sample\\+gradient'"):
+        Forecaster(WINDOW, HORIZON, verbose=0, training="sgd").fit(waves())
+    with pytest.raises(ValueError, match="Gradient has no option 'epoch'. Did you mean 'epochs'"):
+        Forecaster(training="sample+gradient").set_params(training__epoch=3)
+    with pytest.raises(ValueError, match="2 mistakes:\n- epochs must be a whole number >= 1, got 0.\n- learning_rate must"):
+        Gradient(epochs=0, learning_rate=-1.0)
+    with pytest.raises(ValueError, match="training: None has no options to set"):
+        Forecaster().set_params(training__epochs=3)
+
+
+def test_forecaster_survives_divergence(monkeypatch):
     options = {"hidden": (10,), "random_state": 0, "verbose": 0}
 
     def breaks(a, b):
         return (a * math.nan).mean() if torch.is_grad_enabled() else ((a - b) ** 2).mean()
 
+    monkeypatch.setitem(LOSSES, "mse", breaks)
     with pytest.warns(UserWarning, match="NaN or infinite in epoch 1"):
-        model = Forecaster.paper(
-            WINDOW, HORIZON, train="sample+gradient", gradient={"epochs": 2, "loss": breaks}, **options
-        ).fit(waves())
+        model = Forecaster.paper(WINDOW, HORIZON, training=Gradient(epochs=2), **options).fit(waves())
+    assert model.training_.stopped == "diverged"
     expected = Forecaster.paper(WINDOW, HORIZON, **options).fit(waves())
     np.testing.assert_array_equal(model.predict(waves()), expected.predict(waves()))

@@ -4,12 +4,13 @@ import itertools
 
 import pytest
 import torch
-from sswim.gradients import BLOCK, convolve, fire_through
-from sswim.kernels import Hat
-from sswim.simulate import filter_signals, fire, kernel_taps, toeplitz
-from sswim.surrogates import SURROGATES, Arctan, SlayerExponential, Triangular
 
-from sswim import SpikingNetwork, surrogates
+from sswim import SpikingNetwork
+from sswim.network.autograd import BLOCK, convolve, fire_through
+from sswim.network.kernels import Hat, kernel_taps, toeplitz
+from sswim.network.layer import filter_signals, fire
+from sswim.network.surrogates import SURROGATES, Arctan, FastSigmoid, SlayerExponential, Triangular
+from sswim.readout import TraceReadout
 
 WINDOW, HORIZON = 11, 4
 
@@ -31,9 +32,15 @@ def network(hidden=(6, 5), *, seed=0, kernel="morlet", inputs=3, outputs=2, wind
                 uniform(layer.delays, 0.1, 3.9), uniform(layer.supports, 1.1, 5.9)
             if hasattr(layer, "costs"):
                 uniform(layer.costs, -1.5, -0.5), uniform(layer.refractory_supports, 1.2, 3.8)
-        if hasattr(net, "skip_weights"):
-            net.skip_weights.normal_(0, 0.3, generator=generator)
     return net
+
+
+def readout(kind, hidden=(6, 5)):
+    """Return options of a network whose output is a voltage, or reads traces with or without a skip connection."""
+    if kind == "voltage":
+        return {}
+    lags = WINDOW * 2 + 1 if kind == "traces and rows" else 0
+    return {"readout": TraceReadout(2 * sum(hidden), 2, HORIZON, constants=(2.0, 9.0), lags=lags, dtype=torch.float64)}
 
 
 def inputs(batch=3, seed=1, window=WINDOW, channels=3):
@@ -71,7 +78,7 @@ def test_a_surrogate_is_the_derivative_of_its_smooth_step(name):
     assert float(torch.trapezoid(surrogate.derivative(fine), fine)) == pytest.approx(1, abs=1e-3)
 
 
-@pytest.mark.parametrize("cls", [SlayerExponential, Triangular, Arctan, surrogates.FastSigmoid])
+@pytest.mark.parametrize("cls", [SlayerExponential, Triangular, Arctan, FastSigmoid])
 def test_width_and_scale_of_a_surrogate(cls):
     v = torch.linspace(0, 2, 11, dtype=torch.float64)
     torch.testing.assert_close(cls(width=0.2, scale=3.0).derivative(1 + v), 3 / 0.2 * cls(width=1.0).derivative(1 + v / 0.2))
@@ -83,9 +90,9 @@ def test_width_and_scale_of_a_surrogate(cls):
 
 
 @pytest.mark.parametrize("kernel", ["morlet", "hat", "exponential", "alpha"])
-@pytest.mark.parametrize("output, skip", [("trajectory", False), ("trajectory", True), ("direct", True)])
-def test_gradients_of_all_parameters_are_finite_differences_with_a_smooth_threshold(kernel, output, skip):
-    net = network(kernel=kernel, output=output, skip=skip, surrogate=SlayerExponential(width=0.7))
+@pytest.mark.parametrize("output", ["voltage", "traces", "traces and rows"])
+def test_gradients_of_all_parameters_are_finite_differences_with_a_smooth_threshold(kernel, output):
+    net = network(kernel=kernel, surrogate=SlayerExponential(width=0.7), **readout(output))
     net.soft = True
     x = inputs()
     y = torch.randn(3, HORIZON, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -157,10 +164,10 @@ def test_firing_has_the_gradients_of_plain_autograd(reach, detach, generator):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("output, skip", [("trajectory", False), ("trajectory", True), ("direct", True), ("direct", False)])
+@pytest.mark.parametrize("output", ["voltage", "traces", "traces and rows"])
 @pytest.mark.parametrize("hidden", [(6,), (6, 5)])
-def test_with_gradients_the_network_puts_out_the_same(output, skip, hidden):
-    net, x = network(hidden, output=output, skip=skip), inputs()
+def test_with_gradients_the_network_puts_out_the_same(output, hidden):
+    net, x = network(hidden, **readout(output, hidden)), inputs()
     with torch.no_grad():
         expected = net(x)
     found = net(x)

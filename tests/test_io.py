@@ -4,11 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
-from sswim.kernels import Morlet
 
-from sswim import Forecaster
-from sswim.readout import FixedLambda
+from sswim import Direct, FixedLambda, Forecaster, Gradient, Scaling, Steps, Trajectory
+from sswim.io import FORMAT_VERSION
+from sswim.network import Morlet
+from sswim.sampling import STEPS
 from sswim.steps import Band, MeanStd, SupportSearch, TemporalGrid
 
 
@@ -18,11 +20,10 @@ def model():
     x = pd.DataFrame(rng.standard_normal((200, 2)).cumsum(axis=0), columns=["a", "b"])
     settings = {
         "kernel": Morlet(decay=1.0),
-        "temporal": TemporalGrid(max_support=20),
-        "input_metric": ("l2", Band(0.1, 0.4)),
-        "normalizer": MeanStd(0.4, 0.6),
-        "supports": SupportSearch(count=5),
-        "regularization": FixedLambda(0.1),
+        "steps": Steps(
+            temporal=TemporalGrid(max_support=20), input_metric=("l2", Band(0.1, 0.4)), normalizer=MeanStd(0.4, 0.6)
+        ),
+        "readout": Trajectory(supports=SupportSearch(count=5), regularization=FixedLambda(0.1)),
     }
     return Forecaster.paper(12, 4, hidden=(20, 10), random_state=0, verbose=0, **settings).fit(x), x
 
@@ -43,10 +44,35 @@ def test_saved_and_loaded_forecasts_are_bit_equal(model, tmp_path):
     np.testing.assert_array_equal(refit.predict_windows(x), fitted.predict_windows(x))
 
 
-def test_a_kernel_of_the_users_own_can_not_be_saved(tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"readout": Direct(skip=False, traces=(1.0, 4.0)), "scaling": Scaling("window", clip=False), "hidden": (10, 5)},
+        {"kernel": ("hat", "alpha"), "hidden": (10, 5), "covariates": ("b",), "dtype": "float64"},
+        {"training": Gradient(epochs=1), "missing": "interpolate", "readout": "trajectory", "steps": "paper"},
+    ],
+)
+def test_every_option_comes_back(tmp_path, model, options):
+    x = model[1]
+    fitted = Forecaster(**{"window": 12, "horizon": 4, "hidden": (10,), "random_state": 0, "verbose": 0} | options).fit(x)
+    fitted.save(tmp_path / "m.sswim")
+    loaded = Forecaster.load(tmp_path / "m.sswim")
+    assert loaded.get_params() == fitted.get_params()
+    pd.testing.assert_frame_equal(loaded.predict(x), fitted.predict(x), check_exact=True)
+    np.testing.assert_array_equal(loaded.predict_windows(x), fitted.predict_windows(x))
+    assert loaded.evaluate(x).to_dict() == fitted.evaluate(x).to_dict()
+    assert str(loaded.summary()) == str(fitted.summary())
+    assert (loaded.training_ is None) == ("training" not in options)
+    if "training" in options:
+        pd.testing.assert_frame_equal(loaded.training_.history, fitted.training_.history)
+    loaded.save(tmp_path / "again.sswim")  # the same numbers once more
+    assert (tmp_path / "again.sswim").read_bytes() == (tmp_path / "m.sswim").read_bytes()
+
+
+def test_a_kernel_of_the_users_own_cannot_be_saved(tmp_path):
     x = np.random.default_rng(0).standard_normal((200, 1)).cumsum(axis=0)
     fitted = Forecaster(12, 4, hidden=(10,), kernel=lambda v: torch.exp(-(v**2)), verbose=0).fit(x)
-    with pytest.raises(TypeError, match="save: kernel is a callable of your own .* a model file holds no code"):
+    with pytest.raises(TypeError, match="save: kernel.* is an object of your own .* a model file holds no code"):
         fitted.save(tmp_path / "m.sswim")
     assert list(tmp_path.iterdir()) == []
 
@@ -57,11 +83,12 @@ def test_a_step_of_the_users_own_is_left_out_with_a_warning(tmp_path):
             return torch.ones(first.shape[:2], dtype=torch.float64)
 
     x = np.random.default_rng(0).standard_normal((200, 2)).cumsum(axis=0)
-    fitted = Forecaster(12, 4, hidden=(10,), weights=Mine(), verbose=0).fit(x)
+    fitted = Forecaster(12, 4, hidden=(10,), steps=STEPS["forecast"].replace(weights=Mine()), verbose=0).fit(x)
     fitted.save(tmp_path / "m.sswim")
-    with pytest.warns(UserWarning, match="load: weights was an object of your own"):
+    with pytest.warns(UserWarning, match="load: steps.weights was an object of your own"):
         loaded = Forecaster.load(tmp_path / "m.sswim")
     np.testing.assert_array_equal(loaded.predict(x), fitted.predict(x))
+    assert loaded.steps == STEPS["forecast"]  # the other steps are those that were saved
 
 
 def test_saving_over_a_file_replaces_it_whole(model, tmp_path):
@@ -75,8 +102,6 @@ def test_saving_over_a_file_replaces_it_whole(model, tmp_path):
 
 def rewritten(path, change):
     """Write the file again with a changed header."""
-    from safetensors import safe_open
-
     with safe_open(path, framework="pt") as file:
         header = json.loads(file.metadata()["sswim"])
         tensors = {k: file.get_tensor(k) for k in file.keys()}
@@ -94,12 +119,19 @@ def rewritten(path, change):
         (lambda p: save_file({"w": torch.zeros(2)}, p), "a safetensors file, but not written by sswim"),
         (lambda p: rewritten(p, lambda h, t: h.update(format_version=99)), "written in format 99 .* Upgrade sswim"),
         (lambda p: rewritten(p, lambda h, t: h.update(kind="Classifier")), "holds a Classifier, not a Forecaster"),
-        (lambda p: rewritten(p, lambda h, t: t.pop("low")), "its parts do not fit together"),
-        (lambda p: rewritten(p, lambda h, t: h.update(channels=7)), "its parts do not fit together"),
+        (lambda p: rewritten(p, lambda h, t: t.pop("model.encoder.low")), "its parts do not fit together .*have changed since"),
+        (lambda p: rewritten(p, lambda h, t: t["model.encoder.low"].add_(1e-9)), "its numbers have changed since"),
+        (lambda p: rewritten(p, lambda h, t: t["model.network.layers.0.weights"].mul_(-1)), "its numbers have changed since"),
+        (lambda p: rewritten(p, lambda h, t: h["model"]["fields"].pop("memory")), "its parts do not fit together"),
+        (
+            lambda p: rewritten(p, lambda h, t: h["model"]["fields"]["network"]["settings"].update(window=0)),
+            "its parts do not fit together .*window must be a whole number >= 1, got 0",
+        ),
         (
             lambda p: rewritten(p, lambda h, t: h["params"].update(kernel={"class": "os.system", "fields": {}})),
-            "its parts do not",
+            "its parts do not fit together .*os.system",
         ),
+        (lambda p: rewritten(p, lambda h, t: h["params"].update(skip=True)), "its parts do not fit together .*skip"),
     ],
 )
 def test_damaged_and_foreign_files_are_refused(model, tmp_path, damage, message):
@@ -115,17 +147,10 @@ def test_a_file_that_is_not_there(tmp_path):
         Forecaster.load(tmp_path / "none.sswim")
 
 
-def test_files_from_before_other_models_are_the_papers(model, tmp_path):
+def test_files_of_an_older_format_are_refused(model, tmp_path):
+    assert FORMAT_VERSION == 2
     path = tmp_path / "m.sswim"
     model[0].save(path)
-    new = ("channels", "readout", "skip", "floor", "corrections", "common", "traces", "covariates", "tune", "blocks", "clip")
-
-    def older(header, tensors):
-        for name in new:
-            header["params"].pop(name)
-        header.pop("tuned")
-        for name in ("offset", "span", "floor"):
-            tensors.pop(name)
-
-    rewritten(path, older)
-    np.testing.assert_array_equal(Forecaster.load(path).predict(model[1]), model[0].predict(model[1]))
+    rewritten(path, lambda header, tensors: header.update(format_version=1, sswim_version="0.1.0"))
+    with pytest.raises(ValueError, match=r"written in format 1 by sswim 0.1.0, .* reads format 2\. Fit the model anew\."):
+        Forecaster.load(path)

@@ -2,7 +2,19 @@ import math
 
 import pytest
 import torch
-from sswim.kernels import KERNELS, Alpha, Exponential, Hat, Morlet, Refractory, kernel_peak, resolve_kernel
+
+from sswim.network.kernels import (
+    KERNELS,
+    REFRACTORY_KERNELS,
+    Alpha,
+    Exponential,
+    FunctionKernel,
+    Hat,
+    Morlet,
+    Refractory,
+    delay_of_lag,
+    resolve_kernel,
+)
 
 FORMULAS = {
     "hat": lambda x: max(1 - abs(x), 0),
@@ -27,7 +39,7 @@ def test_kernel_equals_its_formula(name):
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernel_is_largest_at_its_peak(name):
     x = torch.linspace(-3, 3, 6001, dtype=torch.float64)
-    assert x[KERNELS[name](x).argmax()].item() == pytest.approx(kernel_peak(KERNELS[name]), abs=2e-3)
+    assert x[KERNELS[name](x).argmax()].item() == pytest.approx(KERNELS[name].peak, abs=2e-3)
 
 
 @pytest.mark.parametrize("kernel", [Morlet(), Exponential(), Alpha(), Refractory()])
@@ -43,10 +55,42 @@ def test_refractory_kernel_is_cut():
 
 
 def test_unknown_kernel_lists_the_names():
-    with pytest.raises(ValueError, match=r"kernel: unknown name 'hatt'. Choose one of 'hat', 'morlet'"):
+    with pytest.raises(ValueError, match=r"kernel: unknown name 'hatt'. Did you mean 'hat'\? Valid names: 'hat', 'morlet'"):
         resolve_kernel("hatt")
+    with pytest.raises(ValueError, match=r"kernel: unknown name 'gauss'. Valid names: 'hat', 'morlet'"):
+        resolve_kernel("gauss")
     with pytest.raises(TypeError, match="kernel must be a name or a kernel object"):
         resolve_kernel(Hat)
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS.values(), *REFRACTORY_KERNELS.values()])
+def test_a_kernel_is_smooth_between_its_breaks(kernel):
+    ends = [-4.0, *kernel.breaks, 4.0]
+    assert list(kernel.breaks) == sorted(kernel.breaks)
+    h = 1e-3
+    for low, high in zip(ends, ends[1:], strict=False):
+        x = torch.linspace(low + 2 * h, high - 2 * h, 200, dtype=torch.float64)
+        bend = (kernel(x + h) - 2 * kernel(x) + kernel(x - h)) / h**2
+        assert float(bend.abs().max()) < 100, "a kink would bend by about 1 / h"
+
+
+def test_a_function_is_wrapped():
+    def bump(x):
+        return torch.exp(-((x - 0.5) ** 2))
+
+    wrapped = resolve_kernel(bump)
+    assert wrapped == FunctionKernel(bump, peak=0.0, breaks=None)
+    own = FunctionKernel(bump, peak=0.5, breaks=())
+    assert resolve_kernel(own) is own
+    x = torch.linspace(-2, 2, 9)
+    assert torch.equal(wrapped(x), bump(x)) and torch.equal(own(x), bump(x))
+
+
+def test_the_peak_lies_at_the_lag():
+    lags, supports = torch.tensor([7.0, 3.0, 1.0]), torch.tensor([2.0, 3.0, 4.0])
+    assert delay_of_lag(Hat(), lags, supports).tolist() == [7.0, 3.0, 1.0]
+    assert delay_of_lag(Alpha(), lags, supports).tolist() == [5.0, 0.0, 0.0]  # one support earlier, and never below 0
+    assert float(delay_of_lag(FunctionKernel(torch.cos, peak=0.5), 7.0, 2.0)) == 6.0
 
 
 def test_morlet_refuses_a_negative_decay():

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sswim.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from torch.nn.functional import cross_entropy
 
-from sswim import Classifier
-from sswim.readout import FixedLambda, LambdaSearch, NormalEquations
+from sswim import Classifier, Counts, FixedLambda, LambdaSearch
+from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
+from sswim.regression import Sums
 
 FEATURES, CLASSES = 6, 3
 
@@ -19,7 +19,7 @@ def problem(generator, samples=200, weighted=False, parts=(0, 70, 200)):
     centres = 4 * torch.rand(CLASSES, FEATURES, generator=generator)
     counts = (centres[labels] + 2 * torch.randn(samples, FEATURES, generator=generator)).round().clamp_min(0)
     weights = torch.rand(samples, generator=generator).double() + 0.5 if weighted else None
-    kept, sums = KeptFeatures(10**6), NormalEquations(FEATURES, CLASSES)
+    kept, sums = KeptFeatures(10**6), Sums(FEATURES, CLASSES)
     targets = torch.nn.functional.one_hot(labels, CLASSES).T.double()[:, None] * 2 - 1
     for first, last in zip(parts[:-1], parts[1:], strict=True):
         part = slice(first, last)
@@ -131,7 +131,7 @@ def test_the_mean_that_is_taken_off_changes_nothing(generator):
 
 def test_temperature(generator):
     logits = 3 * torch.randn(4000, 5, generator=generator, dtype=torch.float64)
-    labels = torch.distributions.Categorical(logits=logits).sample()
+    labels = torch.multinomial(torch.softmax(logits, dim=1), 1, generator=generator)[:, 0]
     assert fit_temperature(7 * logits, labels) == pytest.approx(7, rel=0.3)
     assert cross_entropy(logits, labels) < cross_entropy(logits / 3, labels)
 
@@ -150,18 +150,18 @@ def test_a_classifier_has_the_better_likelihood():
         return -np.log(model.predict_proba(X)[np.arange(len(y)), y]).mean(), model
 
     likely, model = log_loss()
-    squares, _ = log_loss(loss="squared_error")
+    squares, _ = log_loss(readout=Counts(loss="squared_error"))
     assert likely < squares
-    assert model.report_.lambdas.unique().numel() == 1 and model.temperature_ == pytest.approx(1, rel=0.5)
+    assert model.report_.lambdas.unique().numel() == 1 and model.model_.report.solution.temperature == pytest.approx(1, rel=0.5)
 
 
 def test_memory_bounds_what_is_kept(monkeypatch):
     X, y = toy(4000)
     kept = []
-    monkeypatch.setattr("sswim.direct_classes.KeptFeatures", lambda limit: kept.append(KeptFeatures(limit)) or kept[-1])
+    monkeypatch.setattr("sswim.readout.counts.KeptFeatures", lambda limit: kept.append(KeptFeatures(limit)) or kept[-1])
     model = Classifier((200,), random_state=0, verbose=0, memory="1MB").fit(X, y)
     train, held_out = kept
     assert held_out.samples == 417 and train.samples == 2084 + 417  # 1 MB for traces of 400 bytes; both parts in the end
     assert model.score(X, y) > 0.6
     with pytest.raises(ValueError, match="loss must be one of 'log_loss', 'squared_error', got 'hinge'"):
-        Classifier((40,), loss="hinge").fit(X, y)
+        Counts(loss="hinge")

@@ -2,10 +2,11 @@ import literal
 import numpy as np
 import pytest
 import torch
-from sswim.kernels import KERNELS, Hat
-from sswim.simulate import fire, kernel_taps, refractory_taps, toeplitz
 
 from sswim import SpikingNetwork
+from sswim.network.kernels import KERNELS, Hat, kernel_taps, refractory_taps, toeplitz
+from sswim.network.layer import fire
+from sswim.readout import TraceReadout
 
 
 def random_network(generator, **options):
@@ -56,6 +57,51 @@ def test_a_user_callable_serves_as_kernel(generator):
     network = random_network(generator, kernel=lambda x: torch.exp(-(x**2)), hidden=(4,))
     x = torch.rand(2, 9, 3, generator=generator, dtype=torch.float64)
     np.testing.assert_allclose(network.simulate(x).output[0].detach().numpy(), literal.simulate(network, x[0])[0])
+
+
+def test_kernels_are_one_per_layer_and_the_last_one_serves_the_rest(generator):
+    names = {
+        "alpha": ["alpha", "hat", "hat"],
+        ("alpha",): ["alpha", "alpha", "alpha"],
+        ("morlet", "exponential"): ["morlet", "exponential", "exponential"],
+        ("hat", "alpha", "morlet"): ["hat", "alpha", "morlet"],
+    }
+    for given, expected in names.items():
+        network = random_network(generator, kernel=given, hidden=(4, 3, 2))
+        assert [layer.kernel for layer in network.layers] == [KERNELS[name] for name in expected]
+    x = torch.rand(2, 9, 3, generator=generator, dtype=torch.float64)
+    np.testing.assert_allclose(network.simulate(x).output[0].detach().numpy(), literal.simulate(network, x[0])[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_trace_readout_reads_decaying_traces_of_all_layers(skip, generator):
+    """By the definition: each spike counts by its age at the window's end, and a skip connection sees the window's rows."""
+    constants, lags = (2.0, 7.0, float("inf")), 9 * 2 + 1 if skip else 0
+    network = random_network(generator)
+    readout = TraceReadout(11 * 3, 2, 4, constants=constants, lags=lags, dtype=torch.float64)
+    direct = SpikingNetwork(3, 2, window=9, horizon=4, hidden=(6, 5), readout=readout, dtype=torch.float64)
+    direct.layers.load_state_dict(network.layers.state_dict())
+    with torch.no_grad():
+        readout.weights.normal_(generator=generator), readout.biases.normal_(generator=generator)
+    x = torch.rand(3, 9, 3, generator=generator, dtype=torch.float64)
+    past = torch.rand(3, 9, 2, generator=generator, dtype=torch.float64)
+    assert direct.steps == 9
+    for n in range(3):
+        _, spikes = literal.simulate(network, x[n])
+        traces = [
+            sum(train[t] * np.exp(-(8 - t) / constant) for t in range(9))
+            for layer in spikes
+            for train in layer
+            for constant in constants
+        ]
+        np.testing.assert_allclose(direct.trace_reader(constants)(x)[:, n], traces, atol=1e-12)
+        for rows, given in ((x[n, :, :2], None), (past[n], past)):
+            features = torch.tensor(traces, dtype=torch.float64)
+            if skip:
+                features = torch.cat([features, rows.T.flatten(), x[n, -1, 2:]])
+            expected = (readout.weights @ features + readout.biases).reshape(4, 2)
+            torch.testing.assert_close(direct(x, given)[n], expected)
+    torch.testing.assert_close(direct.trace_reader(constants, depth=1)(x), direct.trace_reader(constants)(x)[: 6 * 3])
 
 
 def test_refractory_kernel_may_be_any(generator):
@@ -153,8 +199,11 @@ def test_toeplitz_convolves():
         ({"hidden": ()}, "hidden must list one width"),
         ({"hidden": (5, 0)}, "hidden must be a whole number >= 1, got 0"),
         ({"start": 1, "horizon": 2}, "start \\+ horizon must reach the end of the window"),
+        ({"kernel": ()}, "kernel: needs at least one kernel, got an empty sequence"),
+        ({"kernel": ("hat", "hot")}, "kernel: unknown name 'hot'. Did you mean 'hat'"),
+        ({"output_kernel": "hot"}, "output_kernel: unknown name 'hot'"),
         ({"dtype": torch.float16}, "dtype must be torch.float32 or torch.float64"),
-        ({"refractory": "morlet"}, "refractory: unknown name 'morlet'. Choose one of 'exponential-cut', 'exponential'"),
+        ({"refractory": "morlet"}, "refractory: unknown name 'morlet'. Valid names: 'exponential-cut', 'exponential'"),
     ],
 )
 def test_bad_arguments(options, message):

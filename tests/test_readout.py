@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-from sswim.kernels import KERNELS, Hat
-from sswim.simulate import Workspace
-from sswim.traces import ASSEMBLIES, Assembly, Trace
 
-from sswim.readout import REGULARIZATION, FixedLambda, LambdaSearch, NormalEquations
+from sswim.network.kernels import KERNELS, Hat
+from sswim.network.layer import Workspace
+from sswim.readout.traces import ASSEMBLIES, Assembly, Trace
+from sswim.regression import REGULARIZATION, FixedLambda, LambdaSearch, Sums
 
 START, HORIZON = 10, 6
 
@@ -20,7 +20,7 @@ def spikes_and_targets(generator, samples=40, neurons=7, outputs=3, rate=0.3):
 
 
 def accumulate(trace, spikes, targets, parts, dtype=torch.float64):
-    equations = NormalEquations(spikes.shape[2], targets.shape[2], HORIZON)
+    equations = Sums(spikes.shape[2], targets.shape[2], HORIZON)
     for part in parts:
         equations.update(trace.features(spikes[part].permute(2, 1, 0).to(dtype)), *trace.targets(targets[part]))
     return equations
@@ -67,7 +67,7 @@ def test_a_known_answer_is_found(generator):
     A = U * s @ V.T + 7
     c = torch.randn(5, 2, generator=generator, dtype=torch.float64)
     y = U @ c + 3
-    equations = NormalEquations(5, 2)
+    equations = Sums(5, 2)
     equations.update(A.T[:, None, :].clone(), y.T[:, None, :])
     weights, bias = equations.solve(0.01)
     expected = V @ ((s / (s**2 + 60 * 0.01))[:, None] * c)
@@ -84,7 +84,7 @@ def test_batches_in_any_order_and_merging_equal_the_whole(order, generator):
     pieces = accumulate(trace, spikes, targets, parts)
     merged = accumulate(trace, spikes, targets, parts[:2])
     merged.merge(accumulate(trace, spikes, targets, parts[2:]))
-    merged.merge(NormalEquations(7, 3, HORIZON))
+    merged.merge(Sums(7, 3, HORIZON))
     for other in (pieces, merged):
         assert other.samples == 40
         for name in ("gram", "cross", "energy", "feature_mean", "target_mean"):
@@ -93,7 +93,7 @@ def test_batches_in_any_order_and_merging_equal_the_whole(order, generator):
 
 def test_merge_refuses_other_shapes():
     with pytest.raises(ValueError, match="merge: both must have the same number of features"):
-        NormalEquations(3, 1).merge(NormalEquations(4, 1))
+        Sums(3, 1).merge(Sums(4, 1))
 
 
 def test_large_means_lose_nothing_in_float32(generator):
@@ -205,7 +205,7 @@ def test_validation_in_the_basis_of_all_candidates_chooses_the_same(generator):
     for lambda_ in torch.logspace(-8, 6, 9, dtype=torch.float64).tolist():  # candidates lie in its span
         w, _ = train.solve(lambda_)
         assert (w - basis @ (basis.T @ w)).norm() <= 1e-8 * w.norm()
-    few = NormalEquations(basis.shape[1], 1, HORIZON)
+    few = Sums(basis.shape[1], 1, HORIZON)
     features = trace.features(spikes[80:].permute(2, 1, 0).contiguous())
     few.update(torch.einsum("nf,nrb->frb", basis, features), *trace.targets(targets[80:]))
     for mine, expected in zip(search.solve(train, few, basis), search.solve(train, held_out), strict=True):

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from sswim.kernels import KERNELS, Alpha, Exponential, Hat, Morlet
-from sswim.simulate import Workspace
-from sswim.sliding import SlidingEquations, shiftable
-from sswim.traces import Assembly, Trace
 
-from sswim import SpikingNetwork, sample
-from sswim.readout import NormalEquations
+from sswim import SpikingNetwork, Trajectory, sample
+from sswim.network.kernels import KERNELS, Alpha, Exponential, Hat, Morlet
+from sswim.network.layer import Workspace
+from sswim.readout.sliding import SlidingSums, shiftable
+from sswim.readout.traces import Trace
+from sswim.regression import Sums
 
 START, HORIZON, NEURONS = 20, 6, 5
 
@@ -21,11 +21,11 @@ def test_equals_the_sums_of_each_trace(kernel, delays, dtype, tolerance, generat
     targets = torch.randn(40, HORIZON, 2 * len(delays), generator=generator, dtype=torch.float64) + 7
     members = [torch.tensor([2 * i + 1, 2 * i]) for i in range(len(delays))]
     assert all(shiftable(kernel, delay, 3.5, START + HORIZON) for delay in delays)
-    sliding = SlidingEquations(kernel, delays, 3.5, START, HORIZON, members, NEURONS)
+    sliding = SlidingSums(kernel, delays, 3.5, START, HORIZON, members, NEURONS)
     for part in torch.arange(40).split(15):
         sliding.update(spikes[:, :, part], targets[part], Workspace())
     for delay, outputs, found in zip(delays, members, sliding.result(), strict=True):
-        trace, expected = Trace(kernel, delay, 3.5, START, HORIZON), NormalEquations(NEURONS, 2, HORIZON)
+        trace, expected = Trace(kernel, delay, 3.5, START, HORIZON), Sums(NEURONS, 2, HORIZON)
         expected.update(trace.features(spikes), *trace.targets(targets[:, :, outputs]))
         for name in ("gram", "cross", "energy", "feature_mean", "target_mean"):
             torch.testing.assert_close(
@@ -48,9 +48,9 @@ def test_exact_sampling_is_the_same_with_and_without(generator, monkeypatch):
     results = []
     for shared in (True, False):
         if not shared:
-            monkeypatch.setattr("sswim.sampling.shiftable", lambda *_: False)
+            monkeypatch.setattr("sswim.readout.trajectory.shiftable", lambda *_: False)
         net = SpikingNetwork(3, 3, window=24, horizon=6, hidden=(25,), output_kernel="exponential", dtype=torch.float64)
-        report = sample(net, x, y, assembly="exact", supports="fixed", random_state=0)
+        report = sample(net, x, y, readout=Trajectory(assembly="exact", supports="fixed"), random_state=0)
         results.append((net(x).detach(), report))
-    assert results[0][1].traces > 1 and results[0][1].assembly == Assembly(0.0, None, 1, None)
+    assert results[0][1].traces > 1 and results[0][1].solution.sums == "exact"
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-6, atol=1e-6)

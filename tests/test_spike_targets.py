@@ -1,15 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from sswim.kernels import Hat, Refractory
-from sswim.metrics import coincidence, van_rossum
-from sswim.simulate import kernel_taps, toeplitz
-from sswim.spike_judge import Judge
-from sswim.spike_regression import Bordered, Fit, Group, Projections, SpikeSums, refractory_traces
-from sswim.spike_targets import sample_spikes
 
-from sswim import SpikingNetwork
-from sswim.steps import FixedSupports
+from sswim import SpikingNetwork, Steps, sample_spikes
+from sswim.evaluate.metrics import coincidence, van_rossum
+from sswim.network.kernels import Hat, Refractory, kernel_taps, toeplitz
+from sswim.spiking.judge import Judge
+from sswim.spiking.projections import Bordered, Fit, Group, Projections, SpikeSums, refractory_traces
+from sswim.spiking.targets import TRAIN_STEPS
+from sswim.steps import Euclidean, FixedSupports, VanRossum
 
 STEPS = 40
 
@@ -156,7 +155,7 @@ def test_the_judge_simulates_what_the_network_puts_out():
         K = toeplitz(kernel_taps(readout.kernel, readout.delays[:1], readout.supports[:1], STEPS), STEPS)[0]
         group = Group(torch.arange(2), K, 0, torch.zeros(60, dtype=torch.float64))
         fit = Fit(torch.cat([readout.weights, readout.biases[:, None] - 1], dim=1), readout.costs)
-        judge = Judge(net, [(net.hidden_spikes(x), y.permute(2, 1, 0))], [group])
+        judge = Judge(net, [(net.hidden_spikes(x)[0], y.permute(2, 1, 0))], [group])
         relative = judge.distances([fit], torch.zeros(1), torch.ones(1))[0][:, 0].sqrt()
         np.testing.assert_allclose(relative.numpy(), far(net(x), y), rtol=1e-10)
 
@@ -197,7 +196,12 @@ def test_projections_beat_least_squares(fitted):
 def teacher():
     """Trains made by a known output layer; a student gets the same hidden layer, as random weights see no targets."""
     x = signals(400)
-    options = {"weights": "random", "random_state": 0, "supports": FixedSupports(4.0), "delays": "zero"}
+    options = {
+        "steps": TRAIN_STEPS.replace(weights="random"),
+        "random_state": 0,
+        "supports": FixedSupports(4.0),
+        "delays": "zero",
+    }
     net = network(hidden=(15,), dtype=torch.float64)
     sample_spikes(net, x, integrators(x), rounds=0, **options)
     g = torch.Generator().manual_seed(4)
@@ -240,7 +244,7 @@ def test_same_seed_same_network_whatever_the_memory():
     y, nets = integrators(x), []
     for seed, memory in ((0, "1GB"), (0, "1GB"), (0, "1MB"), (1, "1GB")):
         nets.append(network(hidden=(20,), dtype=torch.float64))
-        sample_spikes(nets[-1], x, y, random_state=seed, memory=memory, rounds=3, initial_batch=60)
+        sample_spikes(nets[-1], x, y, random_state=seed, memory=memory, rounds=3, steps=TRAIN_STEPS.replace(initial_batch=60))
     state = [net.state_dict() for net in nets]
     assert all(torch.equal(state[0][k], state[1][k]) for k in state[0])
     for k in state[0]:
@@ -258,6 +262,16 @@ def test_inputs_may_be_spikes():
     net = network(hidden=(60,))
     report = sample_spikes(net, x, torch.stack(trains, dim=1), random_state=0, rounds=8)
     assert report.outputs["distance"][0] < 0.9 and report.outputs["coincidence"][0] > 0.3
+
+
+def test_pairs_are_drawn_by_the_distance_of_trains():
+    x = signals(60)
+    reports = [
+        sample_spikes(network(hidden=(10,)), x, integrators(x), random_state=0, rounds=0, **options)
+        for options in ({}, {"steps": Steps(output_metric=VanRossum(Euclidean(), Hat(), 5.0))}, {"steps": "paper"})
+    ]
+    pairs = [report.layers[0].pairs for report in reports]
+    assert torch.equal(pairs[0], pairs[1]) and not torch.equal(pairs[0], pairs[2])
 
 
 def test_trains_may_follow_the_window_and_layers_be_several():
@@ -300,12 +314,13 @@ def test_outputs_that_never_or_always_spike_stay_so_with_a_warning(method):
         ({"X": torch.zeros(9, STEPS, 1)}, {}, r"X must have the network's shape \(samples, 40, 2\)"),
         ({"X": torch.full((9, STEPS, 2), torch.nan)}, {}, "X must be finite"),
         ({"network": network(spiking_output=False)}, {}, "network: its output must spike"),
-        ({}, {"method": "poisson"}, "method must be 'surrogate' or 'glm', got 'poisson'"),
+        ({}, {"method": "poisson"}, "method must be one of 'surrogate', 'glm', got 'poisson'"),
         ({}, {"rounds": -1}, "rounds must be a whole number >= 0"),
         ({}, {"refractory_supports": []}, "refractory_supports: needs at least one support"),
         ({}, {"refractory_supports": 0.0}, "refractory_supports must be a finite number > 0"),
         ({}, {"regularization": -1.0}, "regularization must be a finite number >= 0"),
-        ({}, {"weights": "dots"}, "weights: unknown name 'dots'"),
+        ({}, {"method": "glm?", "rounds": -1}, "2 mistakes:\n- method must be .*\n- rounds must be"),
+        ({}, {"steps": TRAIN_STEPS.replace(weights="dots")}, "weights: unknown name 'dots'"),
         ({}, {"validation": 2.0}, "validation must be a number between 0 and 1"),
     ],
 )

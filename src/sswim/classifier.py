@@ -23,8 +23,19 @@ from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split, kept_for_training
 from sswim.estimator import DTYPES, Estimator
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
-from sswim.network.network import KernelName, SpikingNetwork
-from sswim.options import Mistakes, Run, Seed, check_choice, check_fraction, parse_memory, resolve
+from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
+from sswim.options import (
+    Mistakes,
+    Run,
+    Seed,
+    check_choice,
+    check_device,
+    check_fraction,
+    check_seed,
+    check_widths,
+    parse_memory,
+    resolve,
+)
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
@@ -194,6 +205,11 @@ class Classifier(ClassifierMixin, Estimator):
         check(check_fraction, "validation", self.validation)
         check(check_choice, "dtype", self.dtype, DTYPES)
         check(parse_memory, self.memory)
+        check(check_widths, "hidden", self.hidden)
+        with mistakes.collect():
+            resolve_kernels("kernel", self.kernel, 1)
+        check(check_device, "device", self.device)
+        check(check_seed, "random_state", self.random_state)
         steps = check(resolve, "steps", self.steps, STEPS, "resolved")
         options = _Options(
             check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve", "finish", "decisions"),

@@ -18,9 +18,21 @@ from sswim.estimator import DTYPES, Estimator
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.forecasts import DirectForecasts, ForecastModel, ForecastStream, TrajectoryForecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
-from sswim.network.network import KernelName, SpikingNetwork
+from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.network.output import VoltageReadout
-from sswim.options import Mistakes, Run, Seed, check_choice, check_fraction, check_integer, parse_memory, resolve
+from sswim.options import (
+    Mistakes,
+    Run,
+    Seed,
+    check_choice,
+    check_device,
+    check_fraction,
+    check_integer,
+    check_seed,
+    check_widths,
+    parse_memory,
+    resolve,
+)
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
 from sswim.readout.trajectory import Trajectory
@@ -46,8 +58,7 @@ class _Options:
 class Forecaster(Estimator):
     """Forecast a multivariate series with a spiking network that is sampled, not trained by gradients.
 
-    One small network runs along every channel, and each step ahead is read with weights of its own. `Forecaster.paper` is the
-    model of the paper.
+    One small network runs along every channel, and each step ahead has weights of its own. `Forecaster.paper` is the paper's.
 
     Parameters
     ----------
@@ -154,16 +165,11 @@ class Forecaster(Estimator):
 
     @classmethod
     def paper(cls, window: int = 168, horizon: int = 24, *, hidden: Sequence[int] = (750,), **options: Any) -> Self:
-        """Return a forecaster as in the paper: all channels enter every neuron, and an output's voltage draws the horizon.
+        """Return a forecaster as in the paper; `options` are those of the class.
 
-        `options` are those of the class.
+        All channels enter every neuron, and an output's voltage draws the horizon.
         """
-        paper = {
-            "channels": "joint",
-            "readout": "trajectory",
-            "steps": "paper",
-            "scaling": Scaling("channel", floor=False),
-        }
+        paper = {"channels": "joint", "readout": "trajectory", "steps": "paper", "scaling": Scaling("channel", floor=False)}
         return cls(window, horizon, hidden=hidden, **{**paper, **options})
 
     def fit(self, X: SeriesLike, y: object = None, *, breaks: Breaks = None) -> Self:
@@ -218,6 +224,11 @@ class Forecaster(Estimator):
         check(check_choice, "missing", self.missing, ("error", "interpolate"))
         check(check_choice, "dtype", self.dtype, DTYPES)
         check(parse_memory, self.memory)
+        check(check_widths, "hidden", self.hidden)
+        with mistakes.collect():
+            resolve_kernels("kernel", self.kernel, 1)
+        check(check_device, "device", self.device)
+        check(check_seed, "random_state", self.random_state)
         steps = check(resolve, "steps", self.steps, STEPS, "resolved")
         options = _Options(
             check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve"),

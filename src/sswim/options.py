@@ -29,10 +29,14 @@ __all__ = [
     "Seed",
     "StepRecord",
     "check_choice",
+    "check_constants",
+    "check_device",
     "check_fraction",
     "check_integer",
     "check_positive",
     "check_result",
+    "check_seed",
+    "check_widths",
     "forget_peak_memory",
     "nearest",
     "parse_memory",
@@ -79,6 +83,30 @@ def check_fraction(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise ValueError(f"{name} must be a number between 0 and 1 (both excluded), got {value!r}.")
     return float(value)
+
+
+def check_widths(name: str, value: object) -> tuple[int, ...]:
+    """Return one width per hidden layer."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise ValueError(f"{name} must list one width per hidden layer, such as (750,), got {value!r}.")
+    return tuple(check_integer(name, width, 1) for width in value)
+
+
+def check_constants(name: str, value: object) -> tuple[float, ...]:
+    """Return time constants in steps, from one number or several; infinity never fades."""
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    constants = tuple(float(c) for c in given if isinstance(c, numbers.Real) and not isinstance(c, bool) and c > 0)
+    if not given or len(constants) < len(given):
+        raise ValueError(f"{name} must be numbers > 0, such as (1, 5), got {value!r}.")
+    return constants
+
+
+def check_device(name: str, value: object) -> str:
+    """Return the name of a device that torch knows."""
+    try:
+        return str(torch.device(value))  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{name} must be the name of a device, such as 'cpu' or 'cuda', got {value!r}.") from None
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -158,13 +186,7 @@ def check_result(step: str, value: object, *shape: int) -> Tensor:
 
 
 def parse_seconds(name: str, value: object) -> float:
-    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``.
-
-    Examples
-    --------
-    >>> parse_seconds("time_limit", "1.5min")
-    90.0
-    """
+    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
         return float(value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)\s*", value) if isinstance(value, str) else None
@@ -210,6 +232,14 @@ class Mistakes:
             self._found.append(error)
             return arguments[1] if len(arguments) > 1 else None  # type: ignore[return-value]
 
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Keep an error that is raised inside."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            self._found.append(error)
+
     def report(self) -> None:
         """Raise what was found: the one error itself, or one error that lists several."""
         if len(self._found) == 1:
@@ -237,6 +267,13 @@ class Options:
                 kind, valid = type(self).__name__, ", ".join(map(repr, known))
                 raise ValueError(f"{kind} has no option {name!r}.{nearest(name, known)} Valid names: {valid}.")
         return dataclasses.replace(self, **changes)
+
+
+def check_seed(name: str, value: object) -> object:
+    """Return `value` if it can seed a fit, without drawing from it."""
+    if value is None or isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return value
+    return check_integer(name, value, 0)
 
 
 class Randomness:

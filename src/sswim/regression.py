@@ -1,7 +1,4 @@
-r"""Least squares from sums: regularised normal equations, accumulated in batches (appendix ``app:sswim_o_weights``).
-
-Sums of batches add up, so data is gone through once and memory does not grow with it.
-"""
+r"""Least squares from sums: regularised normal equations, accumulated in batches (appendix ``app:sswim_o_weights``)."""
 
 from __future__ import annotations
 
@@ -22,6 +19,7 @@ __all__ = [
     "Regularization",
     "Sums",
     "gram",
+    "index_of_least",
     "pivoted_cholesky",
     "safe_eigh",
 ]
@@ -33,8 +31,7 @@ FLOOR, CEILING = 1e-8, 1e6
 def gram(a: Tensor) -> Tensor:
     """Return ``a @ a.T`` for `a` of shape (n, rows).
 
-    torch has no symmetric product, so only the blocks on and below the diagonal are multiplied. NumPy has one, but changing
-    between the threads of the two libraries costs more than it saves.
+    torch has no symmetric product, so only the blocks on and below the diagonal are multiplied.
     """
     n = len(a)
     block = max(64, -(-n // 6))
@@ -63,6 +60,13 @@ def safe_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     values = torch.stack([torch.from_numpy(value) for value, _ in pairs])
     vectors = torch.stack([torch.from_numpy(vector) for _, vector in pairs])
     return values.reshape(a.shape[:-1]).to(a.device), vectors.reshape(a.shape).to(a.device)
+
+
+def index_of_least(values: Tensor, margin: float = 1e-6) -> Tensor:
+    """Return where values (candidates, ...) are least; of equally good candidates, within a relative margin, the last."""
+    least = values.amin(dim=0)
+    near = values <= least + margin * least.abs()
+    return len(values) - 1 - near.flip(0).int().argmax(dim=0)
 
 
 def pivoted_cholesky(a: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
@@ -358,7 +362,8 @@ class LambdaSearch(Options):
             return validation.squared_error(w, train.target_mean - mean @ w)
 
         errors = torch.stack([error(lambda_) for lambda_ in grid])
-        least, best = errors.min(dim=0)
+        best = index_of_least(errors)
+        least = errors.gather(0, best[None])[0]
         chosen = torch.tensor(grid, dtype=torch.float64, device=best.device)[best]  # (C,)
         if self.extend and len(grid) > 1:
             # Each output goes on alone, so that its choice does not depend on the outputs that share its traces.
@@ -366,7 +371,7 @@ class LambdaSearch(Options):
                 lambda_, falling = grid[end] * factor, best == end
                 while bool(falling.any()) and floor <= lambda_ <= CEILING:
                     now = error(lambda_)
-                    falling &= now < least
+                    falling &= now < (1 - 1e-6) * least
                     least, chosen = torch.where(falling, now, least), torch.where(falling, lambda_, chosen)
                     lambda_ *= factor
         weights = vectors @ (target / (values + train.samples * chosen).clamp_min(1e-300))

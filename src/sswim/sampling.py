@@ -12,15 +12,16 @@ from torch import Tensor
 
 from sswim.data.windows import Samples, Split, TensorSamples, batches, kept_for_training, require_finite
 from sswim.network.events import dense
+from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.layer import Workspace, filter_signals
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, Seed, check_fraction, check_integer, check_result, resolve, resolve_several
 from sswim.readout import default_readout
 from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
-from sswim.steps.base import Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
+from sswim.steps.base import Depth, Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
 from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, lower_triangle, mean_free
-from sswim.steps.residual import DEPTH, PlainDepth, ResidualDepth
+from sswim.steps.residual import DEPTH
 from sswim.steps.temporal import TEMPORAL
 from sswim.steps.weights import NORMALIZERS, WEIGHTS, PotentialStatistics, RandomWeights
 
@@ -132,7 +133,7 @@ class Steps(Options):
     pairs: str | Pairs = "gradient"
     weights: str | Weights = "dot"
     normalizer: str | Normalizer = "mean-std"
-    depth: str | PlainDepth | ResidualDepth = "plain"
+    depth: str | Depth = "plain"
     initial_batch: int = 1000
 
     def resolved(self, mistakes: Mistakes) -> ResolvedSteps:
@@ -148,7 +149,7 @@ class Steps(Options):
             check(resolve, "pairs", self.pairs, PAIRS, *methods),
             check(resolve, "weights", self.weights, WEIGHTS, "directions"),
             check(resolve, "normalizer", self.normalizer, NORMALIZERS, "scale"),
-            check(resolve, "depth", self.depth, DEPTH),
+            check(resolve, "depth", self.depth, DEPTH, "way"),
             check(check_integer, "initial_batch", self.initial_batch, 2),
         )
 
@@ -179,14 +180,13 @@ class ResolvedSteps:
     pairs: Pairs
     weights: Weights
     normalizer: Normalizer
-    depth: PlainDepth | ResidualDepth
+    depth: Depth
     initial_batch: int
 
     def way(self, state: LayerState) -> Way:
         """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if so wanted."""
-        if state.l > 1 and isinstance(self.depth, ResidualDepth) and not isinstance(self.weights, RandomWeights):
-            return self.depth.way(state)
-        return ByPairs(self, state)
+        found = None if state.l == 1 or isinstance(self.weights, RandomWeights) else self.depth.way(state)
+        return ByPairs(self, state) if found is None else found
 
 
 def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:
@@ -310,14 +310,15 @@ class ByPairs:
     def set_weights(self) -> None:
         """Set the weights to the direction that separates each neuron's pair (lines 13 and 14)."""
         layer, signals, run, l = self._state.layer, self._state.signals, self._state.run, self._state.l
-        filters, generator = self._state.filters, self._state.run.random("weights", self._state.l)
-        S = filters.shape[1]
+        S, generator = self._state.filters.shape[1], self._state.run.random("weights", self._state.l)
+        # In float64, so that an eigenvector does not depend on the processor's rounding.
+        taps = kernel_taps(layer.kernel, layer.delays.double(), layer.supports.double(), S)  # (N, S)
         with run.step(f"layer {l}: weights"):
             # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
             chunk = max(16, int(run.budget / 4 / (96 * layer.senders * S)) // 16 * 16)
             for part in run.count(batches(layer.neurons, chunk, even=False)):
-                pair = signals[:, :, self._pairs[part]].to(filters)  # (D, I, n, 2)
-                psi_1, psi_2 = (filters[part] @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
+                pair, psi = signals[:, :, self._pairs[part]].to(taps), toeplitz(taps[part], signals.shape[1])  # (D, I, n, 2)
+                psi_1, psi_2 = (psi @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
                 w = self._steps.weights.directions(psi_1.mT, psi_2.mT, generator)  # (n, D)
                 layer.weights[part] = check_result("weights", w, len(self._pairs[part]), layer.senders).to(layer.weights)
 

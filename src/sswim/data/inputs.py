@@ -82,7 +82,7 @@ class InputEncoder:
     def __call__(self, X: object, model: str) -> Tensor | EventStreams:
         """Return samples, checked against those of the fit; `model` is named in errors."""
         if isinstance(self.encoder, ExactEvents):
-            if not is_events(X):
+            if isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype != object):
                 raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
             return self.encoder.encode(X, *self.shape)  # type: ignore[arg-type]
         if is_events(X):

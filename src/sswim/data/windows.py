@@ -196,8 +196,7 @@ class Windows(Samples):
 
     def covered(self, count: int) -> Tensor:
         """Return for each row whether one of the first `count` windows or its horizon holds it."""
-        starts = self.starts[:count]
-        change = torch.zeros(len(self.rows) + 1, dtype=torch.int64)
+        starts, change = self.starts[:count], torch.zeros(len(self.rows) + 1, dtype=torch.int64)
         change.index_add_(0, starts, torch.ones_like(starts))
         change.index_add_(0, starts + self.window + self.horizon, -torch.ones_like(starts))
         return change[:-1].cumsum(dim=0) > 0
@@ -310,10 +309,7 @@ class Origins:
         return values[None] if self.shared else values.movedim(-1, 0)[..., None]
 
     def features(self, stream: Stream, seen: Encoded, first: int, last: int) -> Tensor:
-        """Run a stream over rows ``[first, last)`` and return the features (features, rows, batch) at each.
-
-        A skip connection sees 0 before the first row.
-        """
+        """Run a stream over rows and return the features (features, rows, batch) at each; a skip sees 0 before row 0."""
         signals = seen.signals[:, first:last].to(self.network.readout.weights)
         traces = stream.advance(signals)
         if not self.skip:

@@ -15,9 +15,9 @@ from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
 from sswim.network.layer import SpikingLayer, Stream, Workspace, decays
 from sswim.network.output import Readout, VoltageReadout
 from sswim.network.surrogates import SURROGATES, Surrogate
-from sswim.options import check_integer, resolve
+from sswim.options import check_integer, check_widths, resolve
 
-__all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork"]
+__all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork", "resolve_kernels"]
 
 Inputs = Tensor | EventBatch
 
@@ -114,9 +114,7 @@ class SpikingNetwork(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if isinstance(hidden, int) or not hidden:
-            raise ValueError(f"hidden must list one width per hidden layer, such as (750,), got {hidden!r}.")
-        widths = [check_integer("inputs", inputs, 1), *(check_integer("hidden", n, 1) for n in hidden)]
+        widths = [check_integer("inputs", inputs, 1), *check_widths("hidden", hidden)]
         self.window, self.horizon = check_integer("window", window, 1), check_integer("horizon", horizon, 1)
         self.start = self.window if start is None else check_integer("start", start, 0)
         if self.start + self.horizon < self.window:
@@ -125,7 +123,7 @@ class SpikingNetwork(nn.Module):
             )
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
-        self.kernels = _one_per_layer(kernel, len(hidden))
+        self.kernels = resolve_kernels("kernel", kernel, len(hidden))
         self.refractory = resolve_kernel(refractory, "refractory", REFRACTORY_KERNELS)
         self.layers = nn.ModuleList(  # type: ignore[assignment]
             SpikingLayer(senders, neurons, k, self.refractory, dtype=dtype)
@@ -301,11 +299,11 @@ class SpikingNetwork(nn.Module):
         return Activity([a.permute(2, 1, 0) for a in spikes], output)
 
 
-def _one_per_layer(kernel: KernelName | Sequence[KernelName], layers: int) -> tuple[Kernel, ...]:
-    """Return one kernel per hidden layer."""
+def resolve_kernels(argument: str, kernel: KernelName | Sequence[KernelName], layers: int) -> tuple[Kernel, ...]:
+    """Return one kernel per hidden layer, from one or several names or objects."""
     several = isinstance(kernel, Sequence) and not isinstance(kernel, str)
     given = list(kernel) if several else [kernel, "hat"]  # type: ignore[arg-type]
     if not given:
-        raise ValueError("kernel: needs at least one kernel, got an empty sequence.")
-    kernels = [resolve_kernel(k) for k in given]  # type: ignore[arg-type]
+        raise ValueError(f"{argument}: needs at least one kernel, got an empty sequence.")
+    kernels = [resolve_kernel(k, argument) for k in given]  # type: ignore[arg-type]
     return tuple(kernels[min(l, len(kernels) - 1)] for l in range(layers))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sswim.network.layer import SpikingLayer, decays
 from sswim.network.output import Reader
-from sswim.regression import Sums, safe_eigh
+from sswim.regression import Sums, index_of_least, safe_eigh
 
 __all__ = [
     "Corrections",
@@ -211,8 +211,8 @@ def search_penalties(train: Sums, validation: Sums, split: int, lambdas: Sequenc
         error = torch.stack(errors)  # (lambdas, groups)
         usual = error[-1].mean().clamp_min(1e-300)
         relative = error / error[-1].clamp_min(1e-6 * usual)
-        best = (relative + company * (error.sum(dim=1) / error[-1].sum().clamp_min(1e-300))[:, None]).argmin(dim=0)
-        chosen.append(grid[best])
+        judged = relative + company * (error.sum(dim=1) / error[-1].sum().clamp_min(1e-300))[:, None]
+        chosen.append(grid[index_of_least(judged)])
         if len(chosen) == 1:
             first, _ = sums.solve(chosen[0])
             sums = train.after(first)

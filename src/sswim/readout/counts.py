@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sswim.data.windows import Part, Samples, Split, batches
 from sswim.network.network import SpikingNetwork
-from sswim.options import Mistakes, Options, Run, check_choice, resolve
+from sswim.options import Mistakes, Options, Run, check_choice, check_constants, resolve
 from sswim.readout.base import Shape, Training
 from sswim.readout.corrections import TraceReadout, check_memory
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
@@ -43,7 +43,7 @@ class Counts(Options):
 
     Parameters
     ----------
-    traces : sequence of float
+    traces : float or sequence of float
         Time constants in steps of the traces that are read; infinity counts spikes.
     loss : {"log_loss", "squared_error"}
         Whether the weights make the training samples' classes likely, or are those of a regression. The former start from
@@ -52,13 +52,14 @@ class Counts(Options):
         ``"search"``, ``"fixed"``, or a `LambdaSearch` or `FixedLambda`.
     """
 
-    traces: Sequence[float] = (math.inf,)
+    traces: float | Sequence[float] = (math.inf,)
     loss: str = "log_loss"
     regularization: str | Regularization = "search"
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
         mistakes.check(check_choice, "loss", self.loss, LOSSES)
+        mistakes.check(check_constants, "traces", self.traces)
         mistakes.check(resolve, "regularization", self.regularization, REGULARIZATION, "basis", "solve")
         mistakes.report()
 
@@ -74,9 +75,10 @@ class Counts(Options):
 
     def build(self, shape: Shape) -> TraceReadout:
         """Return an output of the right sizes."""
-        traces = sum(shape.hidden) * len(self.traces)
+        constants = check_constants("traces", self.traces)
+        traces = sum(shape.hidden) * len(constants)
         check_memory(traces, shape.memory, "Use fewer neurons or traces, or allow more.")
-        return TraceReadout(traces, shape.outputs, shape.horizon, constants=self.traces, dtype=shape.dtype)
+        return TraceReadout(traces, shape.outputs, shape.horizon, constants=constants, dtype=shape.dtype)
 
     @torch.no_grad()
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
@@ -97,7 +99,7 @@ class Counts(Options):
             with run.step("likelihood"):
                 w, b, temperature, lambdas = _likeliest(sums, kept, regularization, w, b, lambdas)
         readout.weights.copy_(w.T), readout.biases.copy_(b)
-        return Solution(lambdas.cpu(), traces=len(self.traces), temperature=temperature)
+        return Solution(lambdas.cpu(), traces=len(network.readout.constants), temperature=temperature)
 
     def _gather(self, network: SpikingNetwork, split: Split, run: Run) -> tuple[list[Sums], list[KeptFeatures]]:
         """Return sums and kept features of the training and of the validation samples."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sswim.data.windows import Origins, SeriesWindows, Split
 from sswim.network.network import SpikingNetwork
-from sswim.options import Mistakes, Options, Run, check_integer, resolve
+from sswim.options import Mistakes, Options, Run, check_constants, check_integer, resolve
 from sswim.readout.base import Shape, Training
 from sswim.readout.corrections import (
     Corrections,
@@ -26,7 +26,7 @@ from sswim.readout.corrections import (
     leading_directions,
     loadings,
 )
-from sswim.regression import REGULARIZATION, Regularization, Sums
+from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_least
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
 
@@ -71,7 +71,7 @@ class Direct(Options):
     common : int
         In the same case, number of directions of what all channels do together that each channel's forecast may lean on; 0
         for forecasts of each channel from itself alone.
-    traces : sequence of float, optional
+    traces : float or sequence of float, optional
         Time constants of the spikes' traces, in steps. Default: 1, and two longer ones that suit the window.
     regularization : str or object
         ``"search"``, ``"fixed"``, or a `LambdaSearch` or `FixedLambda`.
@@ -80,20 +80,22 @@ class Direct(Options):
     skip: bool = True
     corrections: int = 60
     common: int = 100
-    traces: Sequence[float] | None = None
+    traces: float | Sequence[float] | None = None
     regularization: str | Regularization = "search"
     stride: ClassVar[int] = 1  # the network runs along all rows once
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
         mistakes.check(check_integer, "corrections", self.corrections, 0)
+        if self.traces is not None:
+            mistakes.check(check_constants, "traces", self.traces)
         mistakes.check(check_integer, "common", self.common, 0)
         mistakes.check(resolve, "regularization", self.regularization, REGULARIZATION, "basis", "solve")
         mistakes.report()
 
     def build(self, shape: Shape) -> TraceReadout:
         """Return an output of the right sizes; corrections take no more than memory has room for."""
-        constants = default_constants(shape.window) if self.traces is None else self.traces
+        constants = default_constants(shape.window) if self.traces is None else check_constants("traces", self.traces)
         lags = shape.window * shape.outputs + shape.inputs - shape.outputs if self.skip else 0
         # Every channel has sums of its own over the features that correct it, and these must fit into memory twice.
         most = int((shape.memory / (64 * max(shape.channels, 1))) ** 0.5)
@@ -293,4 +295,5 @@ def _weigh(train: Sums, held_out: Sums, regularization: Regularization, lags: in
         w, b, lambdas = regularization.solve(train.rescaled(size), held_out.rescaled(size))
         w = w * size[:, None]
         found.append((float(held_out.squared_error(w, b).sum()), weight, w, b, lambdas))
-    return min(found, key=lambda choice: choice[0])[1:]
+    errors = torch.tensor([error for error, *_ in found], dtype=torch.float64)
+    return found[int(index_of_least(errors))][1:]

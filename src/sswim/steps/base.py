@@ -16,6 +16,7 @@ from sswim.report import LayerReport
 
 __all__ = [
     "Delays",
+    "Depth",
     "Embedding",
     "InitialBatch",
     "LayerState",
@@ -85,6 +86,14 @@ class Way(Protocol):
 
     def set_weights(self) -> None:
         """Set the weights, still to be normalised."""
+        ...
+
+
+class Depth(Protocol):
+    """How deeper layers are sampled."""
+
+    def way(self, state: LayerState) -> Way | None:
+        """Return how the weights of a deeper layer are found, or None if pairs serve it too."""
         ...
 
 

@@ -13,6 +13,8 @@ from sswim.steps.base import Delays
 
 __all__ = ["DELAYS", "CorrelationDelays", "FixedDelays"]
 
+# Correlations that differ by less than this part are equally large: rounding must not choose.
+MARGIN = 1e-5
 # Numbers that fit in the processor's cache.
 CACHED = 1_500_000
 
@@ -97,8 +99,9 @@ class CorrelationDelays(Options):
         return total
 
     def lags(self, correlation: Tensor) -> Tensor:
-        """Return the lag of the largest correlation of each output, of shape (outputs,)."""
-        return correlation.argmax(dim=1).double()
+        """Return the lag of the largest correlation of each output, (outputs,); of equally large ones the shortest."""
+        near = correlation >= (1 - MARGIN) * correlation.amax(dim=1, keepdim=True)
+        return near.int().argmax(dim=1).double()
 
 
 @dataclass(frozen=True)

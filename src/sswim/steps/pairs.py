@@ -309,7 +309,9 @@ class GradientPairs(Options):
         least = math.log(neurons) if self.minimum_entropy is None else self.minimum_entropy
         least += math.log(share)
         enough = {pair: h for pair, h in entropies.items() if h >= least}
-        return min(enough, key=lambda pair: enough[pair]) if enough else max(entropies, key=lambda pair: entropies[pair])
+        best = min(enough.values()) if enough else max(entropies.values())
+        # Of equally good candidates the first: rounding must not choose.
+        return next(pair for pair, h in (enough or entropies).items() if abs(h - best) <= 1e-9 * abs(best) or h == best)
 
     def draw(self, log_p: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """Draw `count` different pairs, one after the other, each with probability proportional to what is left.

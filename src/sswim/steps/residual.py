@@ -13,7 +13,8 @@ from sswim.network.network import SpikingNetwork
 from sswim.options import Options, Run, check_fraction, check_integer, check_positive, check_result
 from sswim.regression import gram, safe_eigh
 from sswim.report import LayerReport
-from sswim.steps.base import LayerState
+from sswim.steps.base import Depth, LayerState
+from sswim.steps.weights import fix_signs
 
 __all__ = ["DEPTH", "PlainDepth", "ResidualDepth", "cross_fitted_residuals"]
 
@@ -51,6 +52,9 @@ def cross_fitted_residuals(features: Tensor, targets: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class PlainDepth(Options):
     """As in the paper: deeper layers are sampled as the first one is."""
+
+    def way(self, state: LayerState) -> None:
+        """Return nothing: pairs serve deeper layers too."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,9 @@ class ResidualDepth(Options):
             S, (_, vectors) = a.T @ a / near, safe_eigh(t.T @ t)
             penalty = (lift * S.trace()).clamp_min(1e-12)
             made.append(torch.linalg.solve(S + penalty * torch.eye(len(S)).to(S), a.T @ (t @ vectors[:, -1])))
-        w = torch.stack(made) @ basis.double().T
+        w = fix_signs(torch.stack(made) @ basis.double().T)
         signs = torch.where(torch.rand(len(w), 1, generator=generator, dtype=torch.float64) < 0.5, -1.0, 1.0)
-        return torch.nn.functional.normalize(w, eps=1e-300) * signs.to(w.device)
+        return w * signs.to(w.device)
 
 
 class ByResiduals:
@@ -198,4 +202,4 @@ def _principal_directions(x: Tensor, count: int, generator: torch.Generator) -> 
     return start @ vectors[:, -count:].to(x)
 
 
-DEPTH: dict[str, PlainDepth | ResidualDepth] = {"plain": PlainDepth(), "residual": ResidualDepth()}
+DEPTH: dict[str, Depth] = {"plain": PlainDepth(), "residual": ResidualDepth()}

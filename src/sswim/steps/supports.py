@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 from sswim.options import Options, check_integer, check_positive
+from sswim.regression import index_of_least
 from sswim.steps.base import Supports
 
 __all__ = ["SUPPORTS", "FixedSupports", "SupportSearch"]
+
+
+# Residuals that differ by less than this part are equally good: rounding must not choose.
+MARGIN = 1e-5
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,8 @@ class SupportSearch(Options):
         return float(lags.median() if self.aggregate == "median" else lags.min())
 
     def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
-        """Return each output's support from residuals of shape (candidates, outputs)."""
-        return candidates[residuals.argmin(dim=0).cpu()]
+        """Return each output's support from residuals of shape (candidates, outputs); of equally good ones the largest."""
+        return candidates[index_of_least(residuals, MARGIN).cpu()]
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,47 @@ __all__ = [
     "MeanStd",
     "PotentialStatistics",
     "RandomWeights",
+    "fix_signs",
 ]
 
 # Eigenvalues below this part of the largest count as 0: float64 rounding, with room.
 RELATIVE_ZERO = 1e-11
+# Eigenvalues that differ by less than this part of the largest count as the same: eigenvectors of others are the same on every
+# processor, up to 1e-8.
+NEARLY_EQUAL = 1e-8
+
+
+def _extreme(values: Tensor, vectors: Tensor, reference: Tensor, *, least: bool) -> Tensor:
+    """Return a vector of the least or largest eigenvalue of each matrix, of shape (neurons, n), not normalised.
+
+    Where several eigenvalues are the same, or nearly, solvers return any basis of their space. So a rule chooses: the
+    projection of a `reference` (neurons, n) onto that space.
+    """
+    scale = values.abs().amax(dim=1, keepdim=True).clamp_min(1e-300)
+    extreme = values[:, :1] if least else values[:, -1:]
+    same = (values - extreme).abs() <= NEARLY_EQUAL * scale  # (n, N)
+    alone = vectors[:, :, 0 if least else -1]
+    projected = ((vectors * same[:, None]) @ (vectors.mT @ reference[:, :, None]))[:, :, 0]
+    return torch.where(same.sum(dim=1, keepdim=True) > 1, projected, alone)
+
+
+def _reference(neurons: int, senders: int) -> Tensor:
+    """Return a fixed direction that no eigenspace is likely to be orthogonal to, (neurons, senders)."""
+    spread = (torch.arange(1, senders + 1, dtype=torch.float64) * 0.6180339887498949) % 1 - 0.5
+    return spread.expand(neurons, -1)
+
+
+def fix_signs(w: Tensor) -> Tensor:
+    """Return rows of unit length whose largest component is positive; of several that are nearly as large, the first."""
+    w = torch.nn.functional.normalize(w, eps=1e-300)
+    size = w.abs()
+    first = (size >= (1 - 1e-6) * size.amax(dim=1, keepdim=True)).int().argmax(dim=1, keepdim=True)
+    return torch.where(w.gather(1, first) < 0, -w, w)
 
 
 def _finish(w: Tensor, idle: Tensor, generator: torch.Generator) -> Tensor:
     """Give each row a random sign, as an eigenvector has none of its own, and idle rows a random direction."""
+    w = fix_signs(w)
     signs = torch.where(torch.rand(len(w), 1, generator=generator, dtype=torch.float64) < 0.5, -1.0, 1.0)
     w = w * signs.to(w.device)
     if idle.any():
@@ -59,15 +92,17 @@ class DotWeights(Options):
 
     def directions(self, first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
         """Return unit vectors of shape (neurons, senders), with random signs."""
-        _, senders, steps = first.shape
+        neurons, senders, steps = first.shape
         a, b, basis = first.double(), second.double(), None
+        reference = _reference(neurons, senders).to(a)
         if senders > 2 * steps:  # the range has at most 2 S dimensions
             basis, r = torch.linalg.qr(torch.cat([a, b], dim=2))  # (n, D, 2S), (n, 2S, 2S)
             a, b = r[:, :, :steps], r[:, :, steps:]
+            reference = (basis.mT @ reference[:, :, None])[:, :, 0]
         matrix = _outer(a, b)
         values, vectors = safe_eigh(matrix)
         scale = values.abs().amax(dim=1).clamp_min(1e-300)
-        w = vectors[:, :, 0]
+        w = _extreme(values, vectors, reference, least=True)
         stuck = (values[:, 0] > -RELATIVE_ZERO * scale).nonzero()[:, 0]  # no negative eigenvalue
         if len(stuck):
             a, b, matrix = a[stuck], b[stuck], matrix[stuck]
@@ -76,7 +111,7 @@ class DotWeights(Options):
             # Lift the directions outside of the range above all others.
             lift = 2 * energy[:, -1] + 1
             matrix = matrix + (axes * (outside * lift[:, None])[:, None, :]) @ axes.mT
-            w[stuck] = safe_eigh(matrix)[1][:, :, 0]
+            w[stuck] = _extreme(*safe_eigh(matrix), reference[stuck], least=True)
         if basis is not None:
             w = (basis @ w[:, :, None])[:, :, 0]
         idle = (first.abs().amax(dim=(1, 2)) == 0) & (second.abs().amax(dim=(1, 2)) == 0)
@@ -92,14 +127,16 @@ class DistWeights(Options):
 
     def directions(self, first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
         """Return unit vectors of shape (neurons, senders), with random signs."""
-        _, senders, steps = first.shape
+        neurons, senders, steps = first.shape
         d = first.double() - second.double()  # (n, D, S)
+        reference = _reference(neurons, senders).to(d)
         if senders <= steps:
-            w = safe_eigh(_outer(d, d))[1][:, :, -1]
+            w = _extreme(*safe_eigh(_outer(d, d)), reference, least=False)
         else:  # the same vector from the smaller of the two Gram matrices
-            w = (d @ safe_eigh(_outer(d.mT, d.mT))[1][:, :, -1:])[:, :, 0]
+            reference = (d.mT @ reference[:, :, None])[:, :, 0]
+            w = (d @ _extreme(*safe_eigh(_outer(d.mT, d.mT)), reference, least=False)[:, :, None])[:, :, 0]
         idle = d.abs().amax(dim=(1, 2)) == 0
-        return _finish(torch.nn.functional.normalize(w, eps=1e-300), idle, generator)
+        return _finish(w, idle, generator)
 
 
 @dataclass(frozen=True)
