@@ -4,7 +4,7 @@
     python benchmarks/gradient.py --variants
 
 41 solar farms, 10 minutes (`aemo_solar_10min`); windows of 168 rows, horizon 24; [0, 1] scaling by the training part. Of the
-windows (0.6/0.2/0.2 in time) every so many are used, see --every. Each epoch that is the best so far on validation windows is
+windows (0.6/0.2/0.2 in time) every n-th is used, see --every. Each epoch that is the best so far on validation windows is
 tested; what testing takes is not counted. With --variants, surrogates and learning rates are compared on validation windows
 instead, by 10 epochs of fine-tuning. The data is read from the folder named by the environment variable SSWIM_DATA.
 """
@@ -83,18 +83,18 @@ def run(seed: int, every: int, neurons: int, tuned: int, scratch: int) -> dict[s
     begin = time.perf_counter()
     report = sample(network, train, validation=validation, random_state=seed)
     seconds = time.perf_counter() - begin
-    told: dict[str, Any] = {"seed": seed, "windows": [len(d) for d in data], "neurons": neurons}
-    told["sampled"] = [seconds, rse(network, test)]
+    result: dict[str, Any] = {"seed": seed, "windows": [len(d) for d in data], "neurons": neurons}
+    result["sampled"] = [seconds, rse(network, test)]
     points = train_and_test(network, data, epochs=tuned, penalty=report.lambdas, random_state=seed)
-    told["sampled + fine-tuned"] = [[seconds + t, e] for t, e in points] or [told["sampled"]]
+    result["sampled + fine-tuned"] = [[seconds + t, e] for t, e in points] or [result["sampled"]]
     begin = time.perf_counter()
     initialize(network, train.inputs(torch.arange(0, len(train), max(1, len(train) // 1000))), random_state=seed)
     seconds = time.perf_counter() - begin
     points = train_and_test(
         network, data, epochs=scratch, learning_rate=5e-4, penalty=1e-4, random_state=seed, patience=scratch
     )
-    told["from scratch"] = [[seconds + t, e] for t, e in points]
-    return told
+    result["from scratch"] = [[seconds + t, e] for t, e in points]
+    return result
 
 
 def reached(points: list[list[float]], level: float) -> float | None:
@@ -159,8 +159,8 @@ def variants(every: int, neurons: int) -> None:
     report = sample(network, train, validation=validation, random_state=0)
     start = copy.deepcopy(network.state_dict())
     print("| variant | validation loss before | best |\n| --- | --- | --- |")
-    for name, told in VARIANTS.items():
-        options = dict(told)
+    for name, variant in VARIANTS.items():
+        options = dict(variant)
         network.load_state_dict(start)
         network.surrogate = options.pop("surrogate", SlayerExponential())
         network.detach_refractory = options.pop("detach_refractory", False)
@@ -174,7 +174,7 @@ def variants(every: int, neurons: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=32, help="use every so many windows")
+    parser.add_argument("--every", type=int, default=32, help="use every n-th window")
     parser.add_argument("--neurons", type=int, default=200)
     parser.add_argument("--tuned", type=int, default=60, help="epochs of fine-tuning")
     parser.add_argument("--scratch", type=int, default=300, help="epochs of training from scratch")
@@ -192,8 +192,8 @@ def main() -> None:
         runs.append(run(seed, args.every, args.neurons, args.tuned, args.scratch))
         print(table(runs[-1:]), file=sys.stderr)
         if args.out:
-            told = {"command": " ".join(["python", *sys.argv]), "threads": torch.get_num_threads(), "runs": runs}
-            args.out.write_text(json.dumps(told, indent=1) + "\n")
+            result = {"command": " ".join(["python", *sys.argv]), "threads": torch.get_num_threads(), "runs": runs}
+            args.out.write_text(json.dumps(result, indent=1) + "\n")
     print(table(runs))
     if args.picture:
         draw(runs, args.picture)

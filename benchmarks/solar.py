@@ -49,7 +49,7 @@ def setting() -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--stride", type=int, default=8, help="use every so many windows for fitting")
+    parser.add_argument("--stride", type=int, default=8, help="use every n-th window for fitting")
     parser.add_argument("--weights", nargs="+", default=["dot", "random"])
     parser.add_argument("--protocols", nargs="+", default=["seqsnn", "train"])
     parser.add_argument("--grids", nargs="+", default=["paper", "extended"], help="lambda grid: the paper's, or extended")

@@ -98,7 +98,7 @@ def forecasts(name):
     wind = load_wind_farm().resample("h").mean().to_numpy()[:700]
     make, options = (Forecaster, FORECASTERS[name]) if name in FORECASTERS else (Forecaster.paper, PAPERS[name])
     model = make(24, 6, **{"hidden": (30,), **COMMON, **options}).fit(wind[:600])
-    found = {"predict": model.predict(wind), "windows": model.predict_windows(wind[560:])[::10]}
+    found = {"predict": model.predict(wind), "windows": model.predict_windows(wind[560:])[::40]}
     if model.model_.has_intervals:
         found["low"], found["high"] = model.predict_interval(wind)
         stream = model.stream()

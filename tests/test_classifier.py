@@ -204,8 +204,13 @@ def test_gradients(training, digits, tmp_path):
     X, y, Xt, yt = digits
     model = classifier(hidden=(60,), training=training).fit(X[:600], y[:600])
     history = model.training_.history
-    assert len(history) == 5 and history.validation_loss.min() <= history.validation_loss[0]
-    assert model.score(Xt, yt) > 0.7
+    assert len(history) == 5 and model.training_.best.validation_loss == history.validation_loss.min()
+    if training.from_scratch:
+        assert history.validation_loss.min() < 0.3 * history.validation_loss[0]
+    elif model.training_.best_epoch == 0:  # where training brings nothing, the sampled network is kept
+        plain = classifier(hidden=(60,)).fit(X[:600], y[:600])
+        np.testing.assert_array_equal(model.decision_function(Xt), plain.decision_function(Xt))
+    assert model.score(Xt, yt) > 0.8
     model.save(tmp_path / "m.sswim")
     assert len(Classifier.load(tmp_path / "m.sswim").training_.history) == 5
 
@@ -365,7 +370,7 @@ def test_a_first_fit_that_fails_leaves_nothing_behind(digits):
 
 
 def test_fitting_does_not_change_parameters(small):
-    for name, value in classifier(**{"hidden": (12,)}).get_params(deep=False).items():
+    for name, value in classifier().get_params(deep=False).items():
         if name not in ("readout", "encoder", "hidden"):
             assert getattr(small, name) == value
 

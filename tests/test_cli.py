@@ -169,44 +169,33 @@ def test_classify(tmp_path):
         app, ["classify", "digits", "--hidden", "60", "--samples", "400", "--out", str(out), "--model", str(model), "--json"]
     )
     assert answer.exit_code == 0, answer.output
-    told = json.loads(answer.stdout)
-    assert told["accuracy"] > 0.75 and told["samples"] == 400 and out.stat().st_size > 10_000
+    found = json.loads(answer.stdout)
+    assert found["accuracy"] > 0.75 and found["samples"] == 400 and out.stat().st_size > 10_000
     assert Classifier.load(model).network_.hidden == (60,)
     shown = CliRunner().invoke(app, ["classify", "digits", "--hidden", "30", "--samples", "200"])
     assert shown.exit_code == 0 and "test samples" in shown.stdout
     deep = ["--hidden", "20,10", "--samples", "200", "--no-fields", "--json"]
     deep += ["--set", "readout__traces=inf,5", "--set", "steps__depth=plain"]
-    told = json.loads(CliRunner().invoke(app, ["classify", "digits", *deep]).stdout)
-    assert told["accuracy"] > 0.3 and told["samples"] == 200
-    paper = [
-        "--paper",
-        "--readout",
-        "spikes",
-        "--set",
-        "readout__normalize=true",
-        "--hidden",
-        "20",
-        "--samples",
-        "200",
-        "--json",
-    ]
+    found = json.loads(CliRunner().invoke(app, ["classify", "digits", *deep]).stdout)
+    assert found["accuracy"] > 0.3 and found["samples"] == 200
+    few = ["--hidden", "20", "--samples", "200"]
+    paper = ["--paper", "--readout", "spikes", "--set", "readout__normalize=true", *few, "--json"]
     assert json.loads(CliRunner().invoke(app, ["classify", "digits", *paper]).stdout)["accuracy"] > 0.3
     wrong = CliRunner().invoke(app, ["classify", "digits", "--set", "readout__trace=inf"])
     assert wrong.exit_code == 2 and "Counts has no option 'trace'. Did you mean 'traces'?" in wrong.output
-    wrong = CliRunner().invoke(
-        app, ["classify", "digits", "--hidden", "20", "--samples", "200", "--set", "readout__traces=long"]
-    )
+    wrong = CliRunner().invoke(app, ["classify", "digits", *few, "--set", "readout__traces=long"])
     assert wrong.exit_code == 2 and "traces must be" in wrong.output
-    one = ["classify", "digits", "--hidden", "20", "--samples", "200", "--set", "readout__traces=8", "--json"]
+    one = ["classify", "digits", *few, "--set", "readout__traces=8", "--json"]
     assert json.loads(CliRunner().invoke(app, one).stdout)["samples"] == 200
     assert CliRunner().invoke(app, ["classify", "digits", "--hidden", "many"]).exit_code == 2
     assert CliRunner().invoke(app, ["classify", "cats"]).exit_code == 2
 
 
-def test_a_warning_is_told_once_and_as_it_is(frame, tmp_path):
+def test_a_warning_is_shown_once_and_unchanged(frame, tmp_path):
     frame.assign(flat=1.0).rename(columns={"flat": "[red]flat"}).to_csv(tmp_path / "flat.csv")
-    told = ["--set", "trainings=sample", "--set", "horizons=3,6", "--set", "window=12", "--set", "neurons=10", "--seeds", "1"]
-    result = run("experiment", "forecasting", "--data", tmp_path / "flat.csv", "--out", tmp_path / "out", *told)
+    settings = ("trainings=sample", "horizons=3,6", "window=12", "neurons=10")
+    options = ["--seeds", "1", *(word for setting in settings for word in ("--set", setting))]
+    result = run("experiment", "forecasting", "--data", tmp_path / "flat.csv", "--out", tmp_path / "out", *options)
     assert result.output.count("1 of 3 channels are constant in the training windows") == 1
     fitted = run("fit", tmp_path / "flat.csv", *FIT, "--out", tmp_path / "m.sswim")
     assert "1 of 3 channels are constant in the training windows ('[red]flat')" in fitted.output

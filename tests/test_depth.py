@@ -204,17 +204,17 @@ def test_fields_are_drawn_where_the_pair_shows_something(generator):
 def test_fields_of_a_classifier(digits, tmp_path):
     X, y, Xt, yt = digits
     images = X.reshape(-1, 8, 8)
-    told, found, none = (
+    given, found, none = (
         classifier(hidden=(80,), fields=(8, 8)).fit(X, y),
         classifier(hidden=(80,), encoder="image").fit(images, y),
         classifier(hidden=(80,)).fit(X, y),
     )
-    w = told.network_.layers[0].weights
+    w = given.network_.layers[0].weights
     assert torch.equal(w, found.network_.layers[0].weights)
     assert (w == 0).float().mean() > 0.7 and (none.network_.layers[0].weights == 0).float().mean() < 0.2
-    assert told.score(Xt, yt) > 0.85
-    told.save(tmp_path / "m")
-    np.testing.assert_array_equal(Classifier.load(tmp_path / "m").predict(Xt[:20]), told.predict(Xt[:20]))
+    assert given.score(Xt, yt) > 0.85
+    given.save(tmp_path / "m")
+    np.testing.assert_array_equal(Classifier.load(tmp_path / "m").predict(Xt[:20]), given.predict(Xt[:20]))
     with pytest.raises(ValueError, match=r"fields: a layout of \(7, 8\) has 56 channels, but X has 64"):
         classifier(fields=(7, 8)).fit(X, y)
     with pytest.raises(ValueError, match="fields must be 'auto', None or a layout"):

@@ -80,8 +80,8 @@ def test_a_zip_file_is_unpacked(server, online, monkeypatch):
     for name in ("shd_train.h5", "shd_test.h5"):
         with h5py.File(folder / name, "w") as file:
             for key, dtype, value in (("times", "float16", 0.25), ("units", "uint16", 30)):
-                made = file.create_dataset(f"spikes/{key}", (1,), h5py.vlen_dtype(np.dtype(dtype)))
-                made[0] = np.array([value], dtype)
+                spikes = file.create_dataset(f"spikes/{key}", (1,), h5py.vlen_dtype(np.dtype(dtype)))
+                spikes[0] = np.array([value], dtype)
             file["labels"] = np.array([7])
         with zipfile.ZipFile(folder / f"{name}.zip", "w") as archive:
             archive.write(folder / name, name)

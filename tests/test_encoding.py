@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import torch
 
-from sswim import Direct, Forecaster, Scaling, Trajectory
+from sswim import Direct, Forecaster, Gradient, Scaling, Trajectory
 from sswim.data.encoder import SCALINGS, SeriesEncoder, moving_mean
-from sswim.options import parse_seconds
+from sswim.gradient.finetune import parse_seconds
 from sswim.readout import TraceReadout
 
 WINDOW, HORIZON = 12, 3
@@ -131,9 +131,8 @@ def test_what_all_channels_do_together_helps_the_one_that_follows():
     rng = np.random.default_rng(0)
     leader = rng.standard_normal((900, 1))
     rows = np.concatenate([leader, np.roll(leader, 1, axis=0), rng.standard_normal((900, 2))], axis=1)
-    alone, leaning = (
-        small(horizon=1, readout=Direct(common=n)).fit(rows[:700]).evaluate(rows[700:]).per_channel["rse"] for n in (0, 40)
-    )
+    models = [small(horizon=1, readout=Direct(common=n)).fit(rows[:700]) for n in (0, 40)]
+    alone, leaning = (model.evaluate(rows[700:]).per_channel["rse"] for model in models)
     assert alone[1] > 0.9 and leaning[1] < 0.7
 
 
@@ -164,4 +163,4 @@ def test_times(text, seconds):
 @pytest.mark.parametrize("text", ["", "0s", "s", "-3s", True, 0, "3 days"])
 def test_bad_times(text):
     with pytest.raises(ValueError, match="time_limit must be a time"):
-        parse_seconds("time_limit", text)
+        Gradient(time_limit=text)

@@ -62,8 +62,8 @@ def test_a_stopped_experiment_goes_on_with_the_same_table(toy, tmp_path):
     assert len(toy.calls) == 6, "none twice"
     columns = ["x", "seed", "score"]
     pd.testing.assert_frame_equal(again[columns], whole[columns])
-    told = json.loads(next((tmp_path / "b" / "runs").glob("*.json")).read_text())
-    assert {"settings", "scores", "seconds", "peak_memory", "sswim", "torch", "machine", "threads"} <= set(told)
+    record = json.loads(next((tmp_path / "b" / "runs").glob("*.json")).read_text())
+    assert {"settings", "scores", "seconds", "peak_memory", "sswim", "torch", "machine", "threads"} <= set(record)
     next((tmp_path / "b" / "runs").glob("*.json")).write_text("{")
     with pytest.raises(ValueError, match="not the file of a run, or damaged"):
         run("toy", tmp_path / "b", seeds=2, verbose=0)
@@ -170,8 +170,8 @@ def test_options_are_checked(tmp_path):
     # Every option with names says which, and every default and quick value is valid.
     for name, one in EXPERIMENTS.items():
         for options in ({k: v for k, v in one.options.items() if v}, one.quick):
-            told = {k: v for k, v in options.items() if k not in ("data", "seeds")}
-            assert one.check_options(told) == told, name
+            values = {k: v for k, v in options.items() if k not in ("data", "seeds")}
+            assert one.check_options(values) == values, name
     assert all("," not in value for e in EXPERIMENTS.values() for values in e.choices.values() for value in values)
     answer = CliRunner().invoke(app, ["experiment", "timing", "--set", "horizons"])
     assert answer.exit_code == 2 and "--set takes name=value, or name=value,value, got 'horizons'" in answer.output
@@ -227,8 +227,8 @@ def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
     from sswim.gradient.descent import Descent
 
     options = {"horizons": 6, "kernels": "hat", "trainings": "gradient", "scalings": "series", "window": 20, "stride": 16}
-    told = {"data": [str(series)], "seeds": 1, "options": {**options, "neurons": 10, "epochs": 4}, "verbose": 0}
-    whole = run("forecasting", tmp_path / "whole", **told)
+    arguments = {"data": [str(series)], "seeds": 1, "options": {**options, "neurons": 10, "epochs": 4}, "verbose": 0}
+    whole = run("forecasting", tmp_path / "whole", **arguments)
     save, saved = Descent.save, []
 
     def dying(self, path, asked):
@@ -239,9 +239,9 @@ def test_a_killed_training_goes_on(series, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Descent, "save", dying)
     with pytest.raises(KeyboardInterrupt):
-        run("forecasting", tmp_path / "broken", **told)
+        run("forecasting", tmp_path / "broken", **arguments)
     assert [p.suffix for p in (tmp_path / "broken" / "runs").iterdir()] == [".checkpoint"]
-    broken = run("forecasting", tmp_path / "broken", **told)
+    broken = run("forecasting", tmp_path / "broken", **arguments)
     assert len(saved) == 3 + 1, "the fourth epoch only"
     assert broken["rse"][0] == whole["rse"][0] and broken["epochs_run"][0] == 4
     (file,) = (tmp_path / "broken" / "runs").iterdir()
@@ -260,9 +260,9 @@ def test_tables_of_the_documentation_are_those_of_the_runs():
 
 
 def test_published_numbers():
-    told = published()
-    assert len(told) == 19 * 16 and set(told["data"]) == set(ORIGINAL) and told["rse"].between(0.2, 1).all()
-    means = told.groupby("model")["rse"].mean().round(3)
+    numbers = published()
+    assert len(numbers) == 19 * 16 and set(numbers["data"]) == set(ORIGINAL) and numbers["rse"].between(0.2, 1).all()
+    means = numbers.groupby("model")["rse"].mean().round(3)
     # The column "Avg." of the paper's table.
     assert means["SSWIM (Morlet)"] == 0.492 and means["SSWIM (Hat)"] == 0.502 and means["SGD (Morlet)"] == 0.462
     assert abs(means["SSWIM+SGD (Morlet)"] - 0.437) < 0.0011 and abs(means["Transformer w/ RoPE"] - 0.507) < 0.0011

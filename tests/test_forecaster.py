@@ -247,6 +247,8 @@ def test_missing_values(walk):
         (lambda x: x, {"memory": "much"}, "memory must be a size such as"),
         (lambda x: x, {"random_state": -1}, "random_state must be a whole number >= 0, got -1"),
         (lambda x: x, {"hidden": 750}, r"hidden must list one width per hidden layer, such as \(750,\)"),
+        (lambda x: x, {"hidden": ()}, r"hidden must list one width per hidden layer, such as \(750,\), got \(\)"),
+        (lambda x: x, {"hidden": (2.5,)}, "hidden must be a whole number >= 1, got 2.5"),
         (lambda x: x[:60], {"hidden": (750,)}, "hidden: 750 neurons need as many different pairs of samples, but only"),
     ],
 )
@@ -451,6 +453,7 @@ WRONG = {
     "training": ("much", "training: unknown name 'much'. "),
     "missing": ("drop", "missing must be one of 'error', 'interpolate', got 'drop'."),
     "dtype": ("half", "dtype must be one of 'float32', 'float64', got 'half'."),
+    "device": ("absurd", "device must be the name of a device, such as 'cpu' or 'cuda', got 'absurd'."),
     "memory": ("much", 'memory must be a size such as "2GB" or "500MB", got \'much\'.'),
     "random_state": (-1, "random_state must be a whole number >= 0, got -1."),
 }
@@ -471,6 +474,14 @@ def test_one_mistake_is_reported_as_it_is(walk, name):
     with pytest.raises((ValueError, TypeError)) as error:
         Forecaster(**{"verbose": 0, name: value}).fit(walk)
     assert str(error.value).startswith(message)
+
+
+def test_a_generator_is_drawn_from_once(walk):
+    given, expected = np.random.default_rng(5), np.random.default_rng(5)
+    seed = int(expected.integers(2**31))
+    forecast = Forecaster(**SMALL | {"random_state": given}).fit(walk).predict(walk)
+    assert given.bit_generator.state == expected.bit_generator.state
+    np.testing.assert_array_equal(forecast, Forecaster(**SMALL | {"random_state": seed}).fit(walk).predict(walk))
 
 
 def test_all_mistakes_inside_steps_are_reported_at_once(walk):

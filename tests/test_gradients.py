@@ -90,7 +90,7 @@ def test_width_and_scale_of_a_surrogate(cls):
 
 
 @pytest.mark.parametrize("kernel", ["morlet", "hat", "exponential", "alpha"])
-@pytest.mark.parametrize("output", ["voltage", "traces", "traces and rows"])
+@pytest.mark.parametrize("output", ["voltage", "traces and rows"])
 def test_gradients_of_all_parameters_are_finite_differences_with_a_smooth_threshold(kernel, output):
     net = network(kernel=kernel, surrogate=SlayerExponential(width=0.7), **readout(output))
     net.soft = True

@@ -32,9 +32,8 @@ def test_solar_small_beats_persistence(real_data):
 def test_units_that_rest_most_of_the_time(real_data):
     """288 channels, of which some rest in every window: the minimum-norm rule must not forbid every pair."""
     series = read_series(real_data / "aemo_units_hourly.npz").iloc[:3000]
-    model = Forecaster.paper(48, 12, hidden=(60,), readout=Trajectory(stride=12), random_state=0, verbose=0).fit(
-        series.iloc[:2400]
-    )
+    model = Forecaster.paper(48, 12, hidden=(60,), readout=Trajectory(stride=12), random_state=0, verbose=0)
+    model.fit(series.iloc[:2400])
     assert model.report_.layers[0].every_channel is False
     assert np.isfinite(model.evaluate(series.iloc[2400:]).rse)
 
@@ -42,10 +41,9 @@ def test_units_that_rest_most_of_the_time(real_data):
 def test_highway_days_are_not_crossed_and_dead_sensors_work(real_data):
     with np.load(real_data / "la_highway_april_5min.npz") as data:
         x, day = data["x"], int(data["steps_per_day"])
+    model = Forecaster.paper(12, 6, hidden=(80,), readout=Trajectory(stride=4), random_state=0, verbose=0)
     with pytest.warns(UserWarning, match="channels are constant"):
-        model = Forecaster.paper(12, 6, hidden=(80,), readout=Trajectory(stride=4), random_state=0, verbose=0).fit(
-            x[: 18 * day], breaks=day
-        )
+        model.fit(x[: 18 * day], breaks=day)
     result = model.evaluate(x[18 * day :], breaks=day)
     assert result.windows == 5 * (day - 17)
     assert result.rse < 1.3  # a 0 is a missing value here, so nothing forecasts it well

@@ -69,11 +69,11 @@ def test_a_sampled_network_forecasts(hidden, kernel):
     shallow, deep = (0.25, 0.7) if kernel == "morlet" else (0.6, 0.9)  # alpha kernels smear these fast waves
     assert error(net, waves(seed=1)) < (shallow if len(hidden) == 1 else deep)
     assert len(report.layers) == len(hidden)
-    for layer, made in zip(net.layers, report.layers, strict=True):
-        assert made.silent == 0
-        assert made.pairs.shape == (layer.neurons, 2)
-        assert len({tuple(p) for p in made.pairs.tolist()}) == layer.neurons
-        assert made.pairs.max() < report.samples
+    for layer, sampled in zip(net.layers, report.layers, strict=True):
+        assert sampled.silent == 0
+        assert sampled.pairs.shape == (layer.neurons, 2)
+        assert len({tuple(p) for p in sampled.pairs.tolist()}) == layer.neurons
+        assert sampled.pairs.max() < report.samples
     assert all(torch.isfinite(p).all() for p in net.parameters())
     assert (report.samples, report.validation_samples) == (97, 24)
 
@@ -308,13 +308,22 @@ def test_the_output_layer_is_the_ridge_solution_on_all_training_windows():
 
 
 def test_fast_and_exact_assembly_agree():
-    errors = {}
-    for assembly in ("fast", "exact", Assembly(tolerance=0.0, traces=1, skip=2)):
-        net = network(hidden=(40,))
-        report = sample(net, waves(300), readout=Trajectory(assembly=assembly), random_state=0)
-        errors[str(assembly)] = error(net, waves(300, seed=1))
-        assert report.traces == len(torch.stack([report.lags, net.readout.supports.detach().double()]).unique(dim=1).T)
-    assert max(errors.values()) < 1.15 * min(errors.values())
+    errors = {"fast": 0.0, "exact": 0.0}
+    for seed in range(3):
+        for assembly in errors:
+            net = network(hidden=(40,))
+            report = sample(net, waves(300), readout=Trajectory(assembly=assembly), random_state=seed)
+            errors[assembly] += error(net, waves(300, seed=1)) / 3
+            assert report.traces == len(torch.stack([report.lags, net.readout.supports.detach().double()]).unique(dim=1).T)
+    # Fast sums drop small singular values and compare fewer supports: a few percent on single seeds.
+    assert errors["fast"] == pytest.approx(errors["exact"], rel=0.06)
+
+
+def test_outputs_share_no_more_traces_than_asked_for():
+    net = network(hidden=(40,))
+    report = sample(net, waves(300), readout=Trajectory(assembly=Assembly(tolerance=0.0, traces=1, skip=2)), random_state=0)
+    assert report.traces == 1 and len(report.lags.unique()) == len(net.readout.supports.unique()) == 1
+    assert error(net, waves(300, seed=1)) < 0.3
 
 
 def test_small_problems_are_assembled_exactly(monkeypatch):
@@ -337,10 +346,10 @@ def test_skipping_candidates_finds_the_same_minimum_where_there_is_one():
 
 @pytest.mark.parametrize("horizon", [1, 2, 3])
 def test_short_horizons_work(horizon):
-    x = torch.randn(60, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(dim=1)
+    x, new = torch.randn(2, 60, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(dim=2)
     net = SpikingNetwork(1, 1, window=8, horizon=horizon, hidden=(20,))
     sample(net, x, x[:, -horizon:], random_state=0)
-    assert torch.isfinite(net(x)).all()
+    assert error(net, TensorSamples(new, new[:, -horizon:])) < 0.4
 
 
 def test_channels_that_always_rest_somewhere_relax_the_minimum_norm_rule():

@@ -39,7 +39,7 @@ from sswim.options import (
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
-from sswim.report import SamplingReport, Summary, TrainingReport, summarize
+from sswim.report import Facts, SamplingReport, Summary, TrainingReport, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.steps.fields import ReceptiveFields
 from sswim.steps.residual import PlainDepth
@@ -114,7 +114,7 @@ class Classifier(ClassifierMixin, Estimator):
     """
 
     model_: ClassModel
-    named_options: ClassVar[dict[str, dict[str, Any]]] = {"readout": READOUTS, "steps": STEPS, "training": TRAININGS}
+    named_options: ClassVar[dict[str, Facts]] = {"readout": READOUTS, "steps": STEPS, "training": TRAININGS}
 
     def __init__(
         self,

@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from sswim._version import __version__
+from sswim.report import Facts
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -51,7 +52,7 @@ def _plain_errors() -> Iterator[None]:
             raise typer.Exit(2) from None
 
 
-def _print_json(answer: Any) -> None:
+def _print_json(answer: Facts) -> None:
     typer.echo(json.dumps(answer, indent=2))
 
 
@@ -123,7 +124,7 @@ def fit(
 
         if not out.parent.is_dir():
             raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
-        options: dict[str, Any] = {
+        options: Facts = {
             "missing": missing,
             "memory": memory,
             "device": device,
@@ -205,7 +206,7 @@ def classify(
     with _plain_errors():
         from sswim.demo import run_classification
 
-        options: dict[str, Any] = {"hidden": _widths(hidden), "random_state": seed, "verbose": not as_json}
+        options: Facts = {"hidden": _widths(hidden), "random_state": seed, "verbose": not as_json}
         options |= {name: value for name, value in (("encoder", encoder), ("readout", readout)) if value is not None}
         if not fields:
             options["fields"] = None
@@ -240,7 +241,7 @@ def experiment(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment of the paper, or of ours. One that was stopped goes on where it was; what is there is not run again."""
+    """Run an experiment, the paper's or sswim's own. A stopped one continues; runs that are there are not repeated."""
     with _plain_errors():
         from sswim.experiments import render, run
         from sswim.experiments.catalogue import find
@@ -298,7 +299,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
         raise ValueError(f"--hidden must be whole numbers separated by commas, got {text!r}.") from None
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def _setting(text: str) -> tuple[str, object]:
     """Return name and value of ``name=value``: numbers, true, false, none, text, or several of these with commas between."""
     name, equals, values = text.partition("=")
     if not equals or not name or not values:
@@ -319,7 +320,7 @@ def _setting(text: str) -> tuple[str, Any]:
     return name.strip(), found[0] if len(found) == 1 else found
 
 
-def _option(text: str) -> tuple[str, Any]:
+def _option(text: str) -> tuple[str, object]:
     """Return name and value of ``name=value``, or of ``name=value,value``."""
     name, equals, values = text.partition("=")
     if not equals or not name or not values:
@@ -328,7 +329,7 @@ def _option(text: str) -> tuple[str, Any]:
     return name.strip(), found[0] if len(found) == 1 else found
 
 
-def _figures(value: Any) -> str:
+def _figures(value: object) -> str:
     """Return a number, or several, as text."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_figures(v)}" for key, v in value.items())

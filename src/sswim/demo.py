@@ -14,13 +14,14 @@ from sswim.datasets.classified import classified
 from sswim.evaluate.baselines import Persistence, RidgeOnLags
 from sswim.forecaster import Forecaster
 from sswim.plots import plot_class_rates, plot_confusion, plot_errors, plot_forecast, plot_raster, plot_spikes
+from sswim.report import Facts
 
 __all__ = ["run_classification", "run_demo"]
 
 WINDOW, HORIZON = 48, 24
 
 
-def run_demo(out: Path | None, verbose: int = 1, hidden: int = 100, hours: int | None = None) -> dict[str, Any]:
+def run_demo(out: Path | None, verbose: int = 1, hidden: int = 100, hours: int | None = None) -> Facts:
     """Fit the embedded wind farm, hourly, and return the scores on its last fifth; draw a picture into `out`.
 
     Parameters
@@ -70,9 +71,9 @@ def run_classification(
     model_file: Path | None = None,
     samples: int | None = None,
     paper: bool = False,
-    inside: dict[str, Any] | None = None,
+    inside: Facts | None = None,
     **options: Any,
-) -> dict[str, Any]:
+) -> Facts:
     """Fit samples of a data set and return the accuracy on others; draw a raster, rates and confusions into `out`.
 
     Parameters

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sswim import io
 from sswim.options import Options, nearest
+from sswim.report import Facts
 
 __all__ = ["DTYPES", "Estimator"]
 
@@ -20,14 +21,14 @@ class Estimator(BaseEstimator):
     """A scikit-learn estimator whose options may be objects, and which can be saved."""
 
     # The named variants of each parameter that takes an option object.
-    named_options: ClassVar[dict[str, dict[str, Any]]] = {}
+    named_options: ClassVar[dict[str, Facts]] = {}
 
     def _options_of(self, name: str, value: object) -> Options | None:
         """Return the option object that a parameter's value stands for, if there is one."""
         found = self.named_options.get(name, {}).get(value) if isinstance(value, str) else value
         return found if isinstance(found, Options) else None
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> Facts:
         """Return the parameters; with `deep` also those of option objects, as ``steps__weights``."""
         params = super().get_params(deep=False)
         if deep:

@@ -36,7 +36,7 @@ from sswim.options import (
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
 from sswim.readout.trajectory import Trajectory
-from sswim.report import SamplingReport, Summary, TrainingReport, summarize
+from sswim.report import Facts, SamplingReport, Summary, TrainingReport, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 
 __all__ = ["Forecaster"]
@@ -117,7 +117,7 @@ class Forecaster(Estimator):
     """
 
     model_: ForecastModel
-    named_options: ClassVar[dict[str, dict[str, Any]]] = {
+    named_options: ClassVar[dict[str, Facts]] = {
         "readout": READOUTS,
         "steps": STEPS,
         "scaling": SCALINGS,
@@ -333,7 +333,7 @@ class Forecaster(Estimator):
         half, encoder = self.model_.half_width(coverage), self.model_.encoder
         floor, forecast = encoder.floor[encoder.channels], self.predict(X)
 
-        def low(f: Any) -> Forecasts:
+        def low(f: Forecasts) -> Forecasts:
             return (f - half).clip(lower=floor, axis=1) if isinstance(f, pd.DataFrame) else np.maximum(f - half, floor)
 
         if isinstance(forecast, list):

@@ -105,7 +105,7 @@ class _Reader:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = tensors
 
-    def __call__(self, value: Json, name: str = "") -> Any:
+    def __call__(self, value: Json, name: str = "") -> Json:
         """Return the value that JSON stands for."""
         if isinstance(value, list):
             return [self(item, name) for item in value]
@@ -136,9 +136,16 @@ class _Reader:
         weights = [state[f"layers.{i}.weights"] for i in range(len(settings["kernels"]))]
         hidden, dtype, out = [len(w) for w in weights], weights[0].dtype, state["readout.weights"]
         if "spiking" in read:
-            times = {"start": settings["start"], "horizon": settings["horizon"]}
-            kinds = {"spiking": read["spiking"], "dtype": dtype}
-            made: Any = VoltageReadout(hidden[-1], len(out), self(read["kernel"]), settings["refractory"], **times, **kinds)
+            made: VoltageReadout | TraceReadout = VoltageReadout(
+                hidden[-1],
+                len(out),
+                self(read["kernel"]),
+                settings["refractory"],
+                start=settings["start"],
+                horizon=settings["horizon"],
+                spiking=read["spiking"],
+                dtype=dtype,
+            )
         else:
             groups, factors = state["readout.pool"].shape
             made = TraceReadout(

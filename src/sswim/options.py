@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import numbers
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -37,10 +34,8 @@ __all__ = [
     "check_result",
     "check_seed",
     "check_widths",
-    "forget_peak_memory",
     "nearest",
     "parse_memory",
-    "parse_seconds",
     "peak_memory",
     "resolve",
     "resolve_several",
@@ -87,15 +82,16 @@ def check_fraction(name: str, value: object) -> float:
 
 def check_widths(name: str, value: object) -> tuple[int, ...]:
     """Return one width per hidden layer."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+    widths = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
+    if not widths:
         raise ValueError(f"{name} must list one width per hidden layer, such as (750,), got {value!r}.")
-    return tuple(check_integer(name, width, 1) for width in value)
+    return tuple(check_integer(name, width, 1) for width in widths)
 
 
 def check_constants(name: str, value: object) -> tuple[float, ...]:
     """Return time constants in steps, from one number or several; infinity never fades."""
-    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-    constants = tuple(float(c) for c in given if isinstance(c, numbers.Real) and not isinstance(c, bool) and c > 0)
+    given = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    constants = tuple(float(c) for c in given if isinstance(c, (int, float, np.number)) and c > 0)
     if not given or len(constants) < len(given):
         raise ValueError(f"{name} must be numbers > 0, such as (1, 5), got {value!r}.")
     return constants
@@ -183,16 +179,6 @@ def check_result(step: str, value: object, *shape: int) -> Tensor:
     if not bool(torch.isfinite(value).all()):
         raise ValueError(f"{step} must return finite values, but some are NaN or infinite.")
     return value
-
-
-def parse_seconds(name: str, value: object) -> float:
-    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)\s*", value) if isinstance(value, str) else None
-    if match is None or float(match[1]) == 0:
-        raise ValueError(f"{name} must be a time such as '30s' or '5min', or None, got {value!r}.")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
 
 
 def parse_memory(memory: object) -> int:
@@ -306,12 +292,6 @@ def peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def forget_peak_memory() -> None:
-    """Let `peak_memory` count from now on, where the system can do that (Linux)."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 @dataclass(frozen=True)

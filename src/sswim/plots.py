@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
+from sswim.data.series import SeriesLike
 from sswim.data.windows import batches
 from sswim.forecaster import Forecaster
 from sswim.network.events import dense
+from sswim.report import Facts
 
 __all__ = [
     "plot_class_rates",
@@ -26,7 +30,9 @@ __all__ = [
 ]
 
 
-def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: int | None = None, ax: Any = None) -> Any:
+def plot_forecast(
+    model: Forecaster, series: SeriesLike, channel: int | str = 0, at: int | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw one forecast with the window it saw and, where known, the truth.
 
     Parameters
@@ -70,8 +76,13 @@ def plot_forecast(model: Forecaster, series: Any, channel: int | str = 0, at: in
 
 
 def plot_spikes(
-    model: Forecaster, series: Any, at: int | None = None, layer: int = -1, channel: int | str = 0, ax: Any = None
-) -> Any:
+    model: Forecaster,
+    series: SeriesLike,
+    at: int | None = None,
+    layer: int = -1,
+    channel: int | str = 0,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw the hidden spikes behind the forecast that begins at row `at`, neurons sorted by delay.
 
     Where channels share the network, the spikes are those of `channel`.
@@ -91,7 +102,7 @@ def plot_spikes(
     return ax
 
 
-def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
+def plot_errors(per_step: Mapping[str, npt.ArrayLike], ax: Axes | None = None) -> Axes:
     """Draw the RSE over steps ahead of several models, from their ``Evaluation.per_step["rse"]``; the last one stands out."""
     others = ["0.6", "C0", "C1", "C2", "C4", "C5"]
     ax = Figure(figsize=(5, 3)).subplots() if ax is None else ax
@@ -104,7 +115,7 @@ def plot_errors(per_step: dict[str, Any], ax: Any = None) -> Any:
     return ax
 
 
-def plot_raster(model: Classifier, sample: Any, ax: Any = None) -> Any:
+def plot_raster(model: Classifier, sample: object, ax: Axes | None = None) -> Axes:
     """Draw the spikes of one sample through the input and all hidden layers of a classifier, layer above layer."""
     one = [sample] if isinstance(model.model_.inputs.encoder, ExactEvents) else np.asarray(sample)[None]
     x = model.model_.samples(one).inputs(slice(0, 1))
@@ -122,7 +133,7 @@ def plot_raster(model: Classifier, sample: Any, ax: Any = None) -> Any:
     return ax
 
 
-def plot_confusion(model: Classifier, X: Any, y: Any, ax: Any = None) -> Any:
+def plot_confusion(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, ax: Axes | None = None) -> Axes:
     """Draw how often each class is taken for which, in percent of its samples."""
     from sklearn.metrics import confusion_matrix
 
@@ -134,15 +145,16 @@ def plot_confusion(model: Classifier, X: Any, y: Any, ax: Any = None) -> Any:
     ax.imshow(wrong, cmap="Reds", vmin=0, vmax=max(wrong.max(), 1))
     for i, j in np.ndindex(*table.shape):
         if table[i, j] >= 0.5:
-            style = {"fontweight": "bold" if i == j else None, "color": "w" if wrong[i, j] > 0.6 * max(wrong.max(), 1) else "k"}
-            ax.text(j, i, f"{table[i, j]:.0f}", ha="center", va="center", fontsize=7, **style)
+            color = "w" if wrong[i, j] > 0.6 * max(wrong.max(), 1) else "k"
+            text = ax.text(j, i, f"{table[i, j]:.0f}", ha="center", va="center", fontsize=7, color=color)
+            text.set_fontweight("bold" if i == j else "normal")
     marks = np.arange(len(model.classes_))
     ax.set(xlabel="taken for", ylabel="class, % of its samples", xticks=marks, yticks=marks)
     ax.set_xticklabels(model.classes_, rotation=90), ax.set_yticklabels(model.classes_)
     return ax
 
 
-def plot_class_rates(model: Classifier, X: Any, y: Any, layer: int = -1, ax: Any = None) -> Any:
+def plot_class_rates(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, layer: int = -1, ax: Axes | None = None) -> Axes:
     """Draw the mean number of spikes per sample of each hidden neuron by class, neurons sorted by the class they favour."""
     fitted, y = model.model_, np.asarray(y)
     samples, network = fitted.samples(X), fitted.network
@@ -159,7 +171,9 @@ def plot_class_rates(model: Classifier, X: Any, y: Any, layer: int = -1, ax: Any
     return ax
 
 
-def plot_mistakes(model: Classifier, X: Any, y: Any, shape: tuple[int, int] | None = None, count: int = 12) -> Figure:
+def plot_mistakes(
+    model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, shape: tuple[int, int] | None = None, count: int = 12
+) -> Figure:
     """Draw images that the classifier is most wrong about, with their class and what they are taken for.
 
     `shape` is that of an image. Default: that of the samples, or a square.
@@ -184,7 +198,7 @@ def plot_mistakes(model: Classifier, X: Any, y: Any, shape: tuple[int, int] | No
     return figure
 
 
-def plot_growth(result: dict[str, Any]) -> Figure:
+def plot_growth(result: Facts) -> Figure:
     """Draw how time and peak memory grow, on logarithmic axes, from what ``sswim bench growth`` measured."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     axes = figure.subplots(1, 2)
@@ -198,7 +212,7 @@ def plot_growth(result: dict[str, Any]) -> Figure:
     return figure
 
 
-def _pick(model: Forecaster, series: Any, channel: int | str) -> tuple[np.ndarray, int]:
+def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np.ndarray, int]:
     """Return the last stretch of a series as an array, and the number of a channel."""
     data = model._series(series).segments[-1]
     columns = model.model_.columns

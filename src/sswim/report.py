@@ -19,6 +19,7 @@ from sswim.options import StepRecord
 
 __all__ = [
     "EpochRecord",
+    "Facts",
     "LayerReport",
     "SamplingReport",
     "Solution",
@@ -28,6 +29,7 @@ __all__ = [
     "summarize",
 ]
 
+# Values by name, of many types.
 Facts = dict[str, Any]
 
 

@@ -19,10 +19,9 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +39,7 @@ from sswim.options import Randomness, peak_memory
 from sswim.readout.traces import Trace
 from sswim.readout.trajectory import Trajectory
 from sswim.regression import Sums
+from sswim.report import Facts
 from sswim.sampling import sample
 from sswim.steps import CorrelationDelays
 
@@ -67,10 +67,10 @@ def _rse(network: SpikingNetwork, samples: Samples) -> float:
 
 def bench_fit(
     windows: int = 2000, window: int = 168, horizon: int = 96, outputs: int = 64, neurons: int = 750, repeats: int = 3
-) -> dict[str, Any]:
+) -> Facts:
     """Fit as implemented, fast and exact, against the literal reading of the output step."""
     train, held_out, test = synthetic_problem(windows, 500, outputs, window, horizon)
-    rows: list[dict[str, Any]] = []
+    rows: list[Facts] = []
     for seed in range(repeats):
         seconds, rse, predictions = {}, {}, {}
         for assembly in ("fast", "exact"):
@@ -111,7 +111,7 @@ def bench_fit(
     }
 
 
-def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repeats: int = 3) -> dict[str, Any]:
+def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repeats: int = 3) -> Facts:
     """Gram matrices from spikes, rank and all, against one plain product of matrices of the same shape."""
     generator = torch.Generator().manual_seed(0)
     spikes = (torch.rand(neurons, steps, batch, generator=generator) < 0.05).float()
@@ -145,10 +145,8 @@ def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repea
     }
 
 
-def bench_simulation(
-    batch: int = 64, inputs: int = 137, steps: int = 168, neurons: int = 750, repeats: int = 3
-) -> dict[str, Any]:
-    """One layer's forward pass over a batch, ours with kernels, delays and refractoriness, beside plain neurons of others.
+def bench_simulation(batch: int = 64, inputs: int = 137, steps: int = 168, neurons: int = 750, repeats: int = 3) -> Facts:
+    """One layer's forward pass over a batch, ours with kernels, delays and refractoriness, compared with plain neurons of others.
 
     Others are measured where they are installed: ``make peers`` makes an environment that has them all.
     """
@@ -167,7 +165,7 @@ def bench_simulation(
         network.hidden_spikes(x, filters, work)[0], network.hidden_spikes(x, filters)[0]
     ):
         raise RuntimeError("the simulated layer is silent, saturated or wrong: nothing was timed.")
-    runs: dict[str, Callable[[], Any]] = {"sswim": lambda: network.hidden_spikes(x, filters, work)}
+    runs: dict[str, Callable[[], object]] = {"sswim": lambda: network.hidden_spikes(x, filters, work)}
     absent = []
     for name, make in PEERS.items():
         try:
@@ -195,7 +193,7 @@ def bench_simulation(
 
 def bench_training(
     batch: int = 64, inputs: int = 137, steps: int = 168, neurons: int = 750, horizon: int = 24, repeats: int = 3
-) -> dict[str, Any]:
+) -> Facts:
     """One training step over a batch: forward, backward and Adam.
 
     Ours is the whole network with its output layer on the horizon, all parameters learnable: weights, biases, delays,
@@ -211,7 +209,7 @@ def bench_training(
         raise RuntimeError("the simulated layer is silent or saturated: nothing was timed.")
     target = torch.rand(batch, horizon, inputs, generator=generator)
 
-    def stepper(forward: Callable[[], Tensor], y: Tensor, parameters: list[Any]) -> Callable[[], None]:
+    def stepper(forward: Callable[[], Tensor], y: Tensor, parameters: list[torch.nn.Parameter]) -> Callable[[], None]:
         optimizer = torch.optim.Adam(parameters, lr=1e-5)
 
         def step() -> None:
@@ -231,7 +229,7 @@ def bench_training(
             continue
         readout = torch.nn.Linear(neurons, inputs)
 
-        def forward(layer: Callable[[], Any] = layer, readout: torch.nn.Linear = readout) -> Tensor:
+        def forward(layer: Callable[[], Tensor] = layer, readout: torch.nn.Linear = readout) -> Tensor:
             return readout(layer().mean(dim=0))
 
         runs[name] = stepper(forward, target[:, 0], [*parameters, *readout.parameters()])
@@ -247,14 +245,8 @@ def bench_training(
             seconds[name].append(time.perf_counter() - begin)
     median = {name: statistics.median(times) for name, times in seconds.items()}
     return {
-        "shape": {
-            "batch": batch,
-            "inputs": inputs,
-            "steps": steps,
-            "neurons": neurons,
-            "horizon": horizon,
-            "firing_rate": rate,
-        },
+        "shape": {"batch": batch, "inputs": inputs, "steps": steps, "neurons": neurons, "horizon": horizon},
+        "firing_rate": rate,
         "absent": absent,
         "seconds_per_step": median,
         "result": {f"{name} over sswim": value / median["sswim"] for name, value in median.items() if name != "sswim"}
@@ -262,7 +254,7 @@ def bench_training(
     }
 
 
-def bench_growth(repeats: int = 1) -> dict[str, Any]:
+def bench_growth(repeats: int = 1) -> Facts:
     """Time and peak memory of whole fits while one size grows, as exponents of a power law."""
     base = {"windows": 2000, "horizon": 24, "outputs": 16, "neurons": 300}
     sizes = {
@@ -287,7 +279,7 @@ def bench_growth(repeats: int = 1) -> dict[str, Any]:
     return {"base": base, "points": points, "result": exponents}
 
 
-def bench_electricity(windows: int = 15_600, outputs: int = 321, horizon: int = 96, neurons: int = 750) -> dict[str, Any]:
+def bench_electricity(windows: int = 15_600, outputs: int = 321, horizon: int = 96, neurons: int = 750) -> Facts:
     """Fit the full shape of the Electricity data: hours of work when read literally."""
     measured = _alone(_timed_fit, {"windows": windows, "outputs": outputs, "horizon": horizon, "neurons": neurons})
     return {
@@ -297,7 +289,7 @@ def bench_electricity(windows: int = 15_600, outputs: int = 321, horizon: int = 
     }
 
 
-def _timed_fit(windows: int, outputs: int, horizon: int, neurons: int, window: int = 168) -> dict[str, Any]:
+def _timed_fit(windows: int, outputs: int, horizon: int, neurons: int, window: int = 168) -> Facts:
     train, held_out, test = synthetic_problem(windows, 500, outputs, window, horizon)
     network = _network(outputs, window, horizon, neurons)
     begin = time.perf_counter()
@@ -317,13 +309,13 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _alone(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _alone(function: Callable[..., Facts], arguments: Facts) -> Facts:
     """Run in a process of its own, so that peak memory is this run's alone."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, **arguments).result()
 
 
-def _best(function: Callable[[], Any], repeats: int) -> float:
+def _best(function: Callable[[], object], repeats: int) -> float:
     """Return the least seconds of several runs, after one to warm up."""
     function()
     times = []
@@ -334,13 +326,13 @@ def _best(function: Callable[[], Any], repeats: int) -> float:
     return min(times)
 
 
-def _middle(values: Any) -> list[float]:
+def _middle(values: Iterable[float]) -> list[float]:
     """Return smallest, median and largest."""
     ordered = sorted(values)
     return [ordered[0], statistics.median(ordered), ordered[-1]]
 
 
-CASES: dict[str, Callable[..., dict[str, Any]]] = {
+CASES: dict[str, Callable[..., Facts]] = {
     "fit": bench_fit,
     "assembly": bench_assembly,
     "simulation": bench_simulation,
@@ -350,7 +342,7 @@ CASES: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def run(name: str, out: Path | None = None, **options: Any) -> dict[str, Any]:
+def run(name: str, out: Path | None = None, **options: int) -> Facts:
     """Run one case and return its figures with the setting they were measured in; write them to `out` as JSON."""
     result = {
         "case": name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 __all__ = ["PEERS"]
 
 # A function that returns the spikes (time, batch, neurons), and what it learns.
-Layer = tuple[Callable[[], Any], list[Any]]
+Layer = tuple[Callable[[], Tensor], list[torch.nn.Parameter]]
 
 
 def _spikingjelly(x: Tensor, neurons: int) -> Layer:
@@ -21,7 +20,7 @@ def _spikingjelly(x: Tensor, neurons: int) -> Layer:
     functional.set_step_mode(model, "m")
     signal = x.permute(1, 0, 2).contiguous()  # (T, B, D)
 
-    def forward() -> Any:
+    def forward() -> Tensor:
         functional.reset_net(model)
         return model(signal)
 
@@ -33,7 +32,7 @@ def _snntorch(x: Tensor, neurons: int) -> Layer:
 
     linear, leaky = torch.nn.Linear(x.shape[2], neurons), snntorch.Leaky(beta=0.9)
 
-    def forward() -> Any:
+    def forward() -> Tensor:
         membrane, spikes = leaky.init_leaky(), []
         for t in range(x.shape[1]):
             spike, membrane = leaky(linear(x[:, t]), membrane)
@@ -48,7 +47,7 @@ def _norse(x: Tensor, neurons: int) -> Layer:
 
     linear, cell = torch.nn.Linear(x.shape[2], neurons), LIFCell()
 
-    def forward() -> Any:
+    def forward() -> Tensor:
         state, spikes = None, []
         for t in range(x.shape[1]):
             spike, state = cell(linear(x[:, t]), state)

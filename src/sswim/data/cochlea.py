@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.signal import iirpeak, lfilter, sosfilt
 
 from sswim.options import check_integer, check_positive
@@ -87,7 +87,7 @@ class Cochlea:
     low, high : float
         Frequencies of the first and of the last channel in Hz; `high` must be below half the sampling rate.
     power : float
-        Of the compression, at most 1: the cube root unless told.
+        Of the compression, at most 1. Default: the cube root.
     cutoff : float
         Of each smoothing low-pass, in Hz.
     floor : float
@@ -129,7 +129,7 @@ class Cochlea:
         numbers = np.linspace(_erb_number(self.low), _erb_number(self.high), self.channels)
         return (10 ** (numbers / 21.4) - 1) / 0.00437
 
-    def __call__(self, audio: Any, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, audio: npt.ArrayLike, rate: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the events of one recording.
 
         Parameters
@@ -148,7 +148,7 @@ class Cochlea:
         drive = self._drive(_check_audio("audio", audio), self._check_rate(rate))
         return integrate_and_fire(drive, rate)
 
-    def many(self, audio: Iterable[Any], rate: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    def many(self, audio: Iterable[npt.ArrayLike], rate: float) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the events of several recordings, each as a pair (times, channels)."""
         self._check_rate(rate)
         checked = [_check_audio(f"audio: recording {number}", one) for number, one in enumerate(audio)]
@@ -182,7 +182,7 @@ class Cochlea:
         return rate
 
 
-def _check_audio(name: str, audio: Any) -> np.ndarray:
+def _check_audio(name: str, audio: npt.ArrayLike) -> np.ndarray:
     """Return a recording as float64, beginning at 0."""
     audio = np.asarray(audio)
     if audio.dtype.kind not in "iuf":

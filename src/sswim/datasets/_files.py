@@ -16,7 +16,7 @@ __all__ = ["cut", "find_folder", "read_npz"]
 
 
 def find_folder(folder: str | os.PathLike[str] | None) -> Path:
-    """Return the folder to read from: `data_folder()` unless told."""
+    """Return the folder to read from: by default `data_folder()`."""
     return data_folder() if folder is None else Path(folder)
 
 
@@ -29,7 +29,7 @@ def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
             missing = [name for name in names if name not in data]
             found = {name: data[name] for name in names if name in data}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: damaged, it can not be read as an npz file ({error}). Fetch it again.") from error
+        raise ValueError(f"{path}: damaged, it cannot be read as an npz file ({error}). Fetch it again.") from error
     if missing:
         raise ValueError(f"{path}: must hold the arrays {', '.join(names)}, but {', '.join(missing)} is missing.")
     return found

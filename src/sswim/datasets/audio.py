@@ -34,9 +34,9 @@ def load_fsdd(
     Parameters
     ----------
     folder : path, optional
-        Where ``fsdd_8khz.npz`` lies, or the original's folder ``free-spoken-digit-dataset``; `data_folder()` unless told.
+        Where ``fsdd_8khz.npz`` lies, or the original's folder ``free-spoken-digit-dataset``; default: `data_folder()`.
     test_speakers : collection of str
-        Who is held out: the last two in alphabetical order unless told, a third of the recordings.
+        Who is held out. Default: the last two in alphabetical order, a third of the recordings.
     cochlea : Cochlea, optional
         What turns audio into events.
 
@@ -101,7 +101,7 @@ def _read_recordings(folder: Path) -> tuple[list[np.ndarray], np.ndarray, np.nda
         try:
             rate, samples = wavfile.read(path)
         except (ValueError, EOFError) as error:
-            raise ValueError(f"{path}: damaged, it can not be read as a wav file ({error}). Fetch it again.") from error
+            raise ValueError(f"{path}: damaged, it cannot be read as a wav file ({error}). Fetch it again.") from error
         audio.append(samples)
         labels.append(int(digit))
         speakers.append(speaker)

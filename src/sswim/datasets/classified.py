@@ -59,7 +59,7 @@ def _events(duration: float, scale: float, seen: float) -> tuple[Options, Option
 def _sounds(duration: float, seen: float) -> tuple[Options, Options]:
     """Return the same for sounds of a duration in seconds, with the paper's kernel for them.
 
-    Kernel, duration and trace of ours were chosen on FSDD's four training speakers, each held out in turn.
+    Kernel, duration and trace of the default classifier were chosen on FSDD's four training speakers, each held out in turn.
     """
     paper, ours = _events(duration, 100, seen)
     suited = {"readout": Counts(traces=(math.inf, 20.0)), "kernel": "morlet-wide"}

@@ -48,7 +48,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: damaged, it can not be decompressed ({error}). Fetch it again.") from error
+        raise ValueError(f"{path}: damaged, it cannot be decompressed ({error}). Fetch it again.") from error
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in TYPES:
         raise ValueError(f"{path}: not an idx file.")
     dimensions = data[3]

@@ -14,7 +14,7 @@ __all__ = ["load_nmnist"]
 FILE, ORIGINAL = "nmnist_small.npz", "N-MNIST"
 SOURCE = "https://www.garrickorchard.com/datasets/n-mnist"
 EVENT = np.dtype([("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "i2")])
-# An event in this row is none: from it on, time goes on by so many microseconds.
+# An event in this row is none: later times are this many microseconds larger.
 OVERFLOW_ROW, OVERFLOW = 240, 2**13
 
 
@@ -27,7 +27,7 @@ def load_nmnist(
     ----------
     folder : path, optional
         Where ``nmnist_small.npz`` lies, a part of the set; or else the original folders ``N-MNIST/Train/<digit>`` and
-        ``N-MNIST/Test/<digit>``, which take 4 GB of memory. `data_folder()` unless told.
+        ``N-MNIST/Test/<digit>``, which take 4 GB of memory. Default: `data_folder()`.
 
     Returns
     -------

@@ -71,7 +71,7 @@ def read_text(path: str | os.PathLike[str]) -> pd.DataFrame:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: damaged, it can not be decompressed ({error}). Fetch it again.") from error
+        raise ValueError(f"{path}: damaged, it cannot be decompressed ({error}). Fetch it again.") from error
     text = data.decode("utf-8", "replace")
     if not text.strip():
         raise ValueError(f"{path}: holds no rows. Fetch it again.")
@@ -248,7 +248,7 @@ def load_series(name: str | os.PathLike[str], folder: str | os.PathLike[str] | N
     name : str or path
         See `series_set`.
     folder : path, optional
-        Where the file lies, there or in a folder of the set's name; `data_folder()` unless told. A path of the user's own is
+        Where the file lies, there or in a folder of the set's name; default: `data_folder()`. A path of the user's own is
         tried as it is first.
 
     Raises

@@ -7,7 +7,6 @@ import io
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,9 +34,9 @@ def load_shd(folder: str | os.PathLike[str] | None = None, *, merge: int = 10) -
     ----------
     folder : path, optional
         Where ``shd_train.h5`` and ``shd_test.h5`` lie, or the originals ``shd_train.h5.gz`` and ``shd_test.h5.gz``;
-        `data_folder()` unless told. They are downloaded if they are not there.
+        Default: `data_folder()`. They are downloaded if they are not there.
     merge : int
-        So many neighbouring channels of the 700 are made one: 10 leave 70, as in the paper.
+        This many neighbouring channels of the 700 become one: 10 leave 70, as in the paper.
 
     Returns
     -------
@@ -76,13 +75,13 @@ def _read(path: Path, merge: int) -> tuple[Events, np.ndarray]:
         raise ImportError("load_shd needs h5py: run `pip install 'sswim[hdf5]'`.") from None
 
     try:
-        file: Any = io.BytesIO(gzip.decompress(path.read_bytes())) if path.suffix == ".gz" else path
+        file: io.BytesIO | Path = io.BytesIO(gzip.decompress(path.read_bytes())) if path.suffix == ".gz" else path
         with h5py.File(file, "r") as data:
             missing = [name for name in DATA if not isinstance(data.get(name), h5py.Dataset)]
             if not missing:
                 times, units, labels = (data[name][:] for name in DATA)
     except (OSError, EOFError, RuntimeError, KeyError, zlib.error) as error:
-        raise ValueError(f"{path}: damaged, it can not be read as an HDF5 file ({error}). Fetch it again.") from error
+        raise ValueError(f"{path}: damaged, it cannot be read as an HDF5 file ({error}). Fetch it again.") from error
     if missing:
         raise ValueError(f"{path}: must hold {', '.join(DATA)}, but {', '.join(missing)} is missing. Fetch it again.")
     if not len(times) == len(units) == len(labels):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from sswim.options import check_integer
 __all__ = ["from_tonic"]
 
 
-def from_tonic(dataset: Any, limit: int | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+def from_tonic(dataset: Sequence[tuple[np.ndarray, object]], limit: int | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Return events and labels of a data set of `tonic`, or of any with a length and items (events, label).
 
     Parameters
@@ -19,7 +19,7 @@ def from_tonic(dataset: Any, limit: int | None = None) -> tuple[list[np.ndarray]
     dataset : object
         Its items are pairs of a structured array, with the fields ``t`` and ``x``, and a label.
     limit : int, optional
-        Only so many samples. They are spread evenly over the data set: many are sorted by label.
+        Number of samples. They are spread evenly over the data set: many are sorted by label.
 
     Returns
     -------

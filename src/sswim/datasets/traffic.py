@@ -10,6 +10,8 @@ import pandas as pd
 
 __all__ = ["read_hdf"]
 
+Node = Any  # a group or a data set of h5py, which has no types
+
 FRAME = ("axis0", "axis1", "block0_items", "block0_values")
 
 
@@ -39,20 +41,20 @@ def read_hdf(path: Path) -> pd.DataFrame:
     except _Unfit as error:
         raise ValueError(f"{path}: {error}") from None
     except (OSError, EOFError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path}: damaged, it can not be read as an HDF5 file ({error}). Fetch it again.") from error
+        raise ValueError(f"{path}: damaged, it cannot be read as an HDF5 file ({error}). Fetch it again.") from error
 
 
 class _Unfit(Exception):
     """A file that can be read, but not used."""
 
 
-def _groups(group: Any, kind: type) -> list[Any]:
+def _groups(group: Node, kind: type) -> list[Node]:
     """Return the groups within a group, at any depth."""
     here = [part for part in group.values() if isinstance(part, kind)]
     return [found for part in here for found in (part, *_groups(part, kind))]
 
 
-def _no_frame(groups: list[Any], frames: list[Any]) -> str:
+def _no_frame(groups: list[Node], frames: list[Node]) -> str:
     if frames:
         return f"must hold one DataFrame, but holds {', '.join(repr(f.name) for f in frames)}. Keep one of them in a file."
     if any("table" in group for group in groups):
@@ -63,7 +65,7 @@ def _no_frame(groups: list[Any], frames: list[Any]) -> str:
     )
 
 
-def _frame(group: Any) -> pd.DataFrame:
+def _frame(group: Node) -> pd.DataFrame:
     """Return the DataFrame of a group: columns of one type lie in a block of shape (rows, columns)."""
     columns, index = _labels(group["axis0"]), _labels(group["axis1"])
     blocks = []
@@ -88,7 +90,7 @@ def _frame(group: Any) -> pd.DataFrame:
     return blocks[0] if len(blocks) == 1 else pd.concat(blocks, axis=1)[columns]
 
 
-def _labels(node: Any) -> pd.Index:
+def _labels(node: Node) -> pd.Index:
     """Return times, texts or numbers; pandas wrote in the attribute ``kind`` which of them they are."""
     data, kind = node[()], _text(node.attrs.get("kind"))
     if kind.startswith("datetime64"):  # without a unit before pandas 2: nanoseconds
@@ -102,7 +104,7 @@ def _labels(node: Any) -> pd.Index:
     return pd.Index(data)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else ""

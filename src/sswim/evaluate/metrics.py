@@ -2,16 +2,18 @@ r"""Errors of forecasts, accumulated batch by batch, and distances of spike trai
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from sswim.network.kernels import Kernel, kernel_taps, resolve_kernel, toeplitz
 from sswim.options import check_integer, check_positive
+from sswim.report import Facts
 
 __all__ = ["Evaluation", "ForecastErrors", "coincidence", "van_rossum"]
 
@@ -32,15 +34,15 @@ class ForecastErrors:
         How far an error may lie from 0 to be within a forecast's interval.
     """
 
-    def __init__(self, scale: Any = None, half_width: Any = None) -> None:
+    def __init__(self, scale: npt.ArrayLike | None = None, half_width: np.ndarray | None = None) -> None:
         self._half_width = half_width
         self._within = 0
         self._scale = None if scale is None else np.asarray(scale, dtype=np.float64)
         self.windows = 0
-        self._squared: Any = 0.0  # (H, C)
-        self._absolute: Any = 0.0
-        self._spread: Any = 0.0
-        self._mean: Any = 0.0
+        self._squared: np.ndarray = np.zeros(())  # (H, C)
+        self._absolute: np.ndarray = np.zeros(())
+        self._spread: np.ndarray = np.zeros(())
+        self._mean: np.ndarray = np.zeros(())
 
     def update(self, truth: np.ndarray, forecast: np.ndarray) -> None:
         """Add windows of shape (windows, horizon, channels)."""
@@ -59,7 +61,7 @@ class ForecastErrors:
         self._mean = self._mean + shift * (n / total)
         self.windows = total
 
-    def result(self, columns: list[Any] | None = None) -> Evaluation:
+    def result(self, columns: Sequence[Hashable] | None = None) -> Evaluation:
         """Return the errors: overall, per step ahead, and per channel."""
         if not self.windows:
             raise ValueError("no windows to evaluate.")
@@ -67,7 +69,7 @@ class ForecastErrors:
         horizon, channels = squared.shape
         names = list(range(channels)) if columns is None else columns
 
-        def rse(e: Any, s: Any) -> Any:
+        def rse(e: np.ndarray, s: np.ndarray) -> np.ndarray:
             with np.errstate(divide="ignore", invalid="ignore"):
                 return np.sqrt(np.where(s > 0, e / np.where(s > 0, s, 1), np.nan))
 
@@ -130,7 +132,7 @@ class Evaluation:
     per_step: pd.DataFrame
     per_channel: pd.DataFrame
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Facts:
         """Return everything as plain numbers, lists and dictionaries, NaN as None."""
 
         def plain(frame: pd.DataFrame) -> dict[str, dict[str, float | None]]:
@@ -150,7 +152,7 @@ class Evaluation:
         )
 
 
-def _trains(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+def _trains(name: str, a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Tensor, Tensor]:
     """Return two collections of trains as float64, of one shape (samples, steps, outputs)."""
     first, second = (torch.as_tensor(train).detach().double() for train in (a, b))
     if first.ndim != 3 or first.shape != second.shape:
@@ -159,7 +161,7 @@ def _trains(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def van_rossum(a: Any, b: Any, support: float = 5.0, kernel: str | Kernel = "hat") -> np.ndarray:
+def van_rossum(a: npt.ArrayLike, b: npt.ArrayLike, support: float = 5.0, kernel: str | Kernel = "hat") -> np.ndarray:
     r"""Return the van Rossum distance of two collections of spike trains, for each output.
 
     .. math:: d(a, b)^2 = \frac1M \sum_m \sum_t \bigl((a_m - b_m) * h\bigr)(t)^2, \qquad h(t) = k(t / \sigma), \ t \ge 0
@@ -191,7 +193,7 @@ def van_rossum(a: Any, b: Any, support: float = 5.0, kernel: str | Kernel = "hat
     return (apart.square().sum(dim=(0, 1)) / max(samples, 1)).sqrt().numpy()
 
 
-def coincidence(a: Any, b: Any, window: int = 2) -> np.ndarray:
+def coincidence(a: npt.ArrayLike, b: npt.ArrayLike, window: int = 2) -> np.ndarray:
     r"""Return how many spikes coincide beyond chance, for each output: the factor :math:`\Gamma` of Jolivet et al.
 
     .. math:: \Gamma = \frac{N_c - p N_b}{\frac12 (N_a + N_b)} \, \frac1{1 - p}, \qquad p = 1 - (1 - \nu_a)^{2 w + 1}

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from sswim.data.windows import split_windows
@@ -24,12 +25,13 @@ from sswim.options import check_fraction, check_integer
 
 __all__ = ["SCALINGS", "count_training_rows", "r2", "rse", "scale_series", "split_series"]
 
+Table = Any  # a DataFrame or an array (rows, channels); what comes out is of the same kind
 SCALINGS = ("series", "training", "maximum", "channel-maximum", "standard", "none")
 
 
 def split_series(
-    series: Any, window: int, horizon: int, split: Sequence[float] = (0.6, 0.2, 0.2), breaks: int | None = None
-) -> tuple[list[Any], list[Any], float]:
+    series: Table, window: int, horizon: int, split: Sequence[float] = (0.6, 0.2, 0.2), breaks: int | None = None
+) -> tuple[list[Table], list[Table], float]:
     r"""Split the windows of a series in time: first those for training, then for validation, then for test.
 
     .. math::
@@ -47,7 +49,7 @@ def split_series(
     split : three numbers that sum to 1
         :math:`r_1, r_2, r_3`, for training, validation and test.
     breaks : int, optional
-        A new stretch begins every so many rows, and no window crosses from one into the next: `M` is the sum over stretches.
+        Length of a stretch in rows. No window crosses from one into the next: `M` is the sum over stretches.
 
     Returns
     -------
@@ -63,7 +65,7 @@ def split_series(
     >>> known[0].ravel().tolist(), later[0].ravel().tolist(), validation
     ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0], [8.0, 9.0, 10.0, 11.0, 12.0], 0.25)
     """
-    rows: Any = _values(series)
+    rows: Table = _values(series)
     if isinstance(series, pd.DataFrame):
         rows = pd.DataFrame(rows, columns=series.columns)
     train, held_out, test = _counts(len(rows), window, horizon, split, breaks)
@@ -114,7 +116,7 @@ def _counts(rows: int, window: int, horizon: int, split: Sequence[float], breaks
     return counts
 
 
-def scale_series(series: Any, how: str = "series", training_rows: int | None = None) -> tuple[Any, np.ndarray, np.ndarray]:
+def scale_series(series: Table, how: str = "series", training_rows: int | None = None) -> tuple[Table, np.ndarray, np.ndarray]:
     r"""Return a series scaled channel by channel, and how to undo it.
 
     .. math:: \tilde x_c = (x_c - a_c) / b_c, \qquad x_c = b_c \tilde x_c + a_c
@@ -163,7 +165,7 @@ def scale_series(series: Any, how: str = "series", training_rows: int | None = N
         if check_integer("training_rows", training_rows, 1) > len(x):
             raise ValueError(f"training_rows must be at most the {len(x)} rows of the series, got {training_rows}.")
     elif training_rows is not None:
-        raise ValueError(f"training_rows is for how='training' only, got {training_rows!r} with how={how!r}. Leave it away.")
+        raise ValueError(f"training_rows is for how='training' only, got {training_rows!r} with how={how!r}. Omit it.")
     offset, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
     if how in ("series", "training"):
         seen = x[:training_rows]
@@ -185,7 +187,7 @@ def scale_series(series: Any, how: str = "series", training_rows: int | None = N
     return scaled, offset, scale
 
 
-def rse(truth: Any, forecast: Any) -> float:
+def rse(truth: npt.ArrayLike, forecast: npt.ArrayLike) -> float:
     r"""Return the root relative squared error: 0 is perfect, 1 is as good as knowing the mean.
 
     .. math::
@@ -216,7 +218,7 @@ def rse(truth: Any, forecast: Any) -> float:
     return float(np.sqrt(squared / spread))
 
 
-def r2(truth: Any, forecast: Any) -> float:
+def r2(truth: npt.ArrayLike, forecast: npt.ArrayLike) -> float:
     r"""Return the coefficient of determination over all values at once, as SeqSNN's code computes it.
 
     .. math::
@@ -252,7 +254,7 @@ def _steps(truth: np.ndarray, forecast: np.ndarray) -> Iterator[tuple[np.ndarray
         yield truth[:, step].astype(np.float64), forecast[:, step].astype(np.float64)
 
 
-def _windows(name: str, truth: Any, forecast: Any) -> tuple[np.ndarray, np.ndarray]:
+def _windows(name: str, truth: npt.ArrayLike, forecast: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     y, y_hat = np.asarray(truth), np.asarray(forecast)
     if y.ndim != 3 or y.shape != y_hat.shape or not y.size:
         came = f"{y.shape} and {y_hat.shape}"
@@ -268,7 +270,7 @@ def _windows(name: str, truth: Any, forecast: Any) -> tuple[np.ndarray, np.ndarr
     return y, y_hat
 
 
-def _values(series: Any) -> np.ndarray:
+def _values(series: Table) -> np.ndarray:
     """Return the finite numbers of a series, (rows, channels), float64."""
     try:
         values = np.asarray(series, dtype=np.float64)

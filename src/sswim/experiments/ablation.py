@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
-from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import GRIDS, LONG, ORIGINAL, SHORT, STAND_INS, chosen, fit_and_test, given, task
 from sswim.forecaster import Forecaster
 from sswim.readout.trajectory import Trajectory
@@ -34,7 +34,7 @@ def _fit(
     window: int | None = None,
     regularization: str | LambdaSearch = "search",
     **steps: Any,
-) -> dict[str, Any]:
+) -> Settings:
     """Return the test scores of the paper's network with some of its steps changed."""
     cut = task(data, horizon, window=window, scaling="series")
     model = Forecaster.paper(
@@ -62,7 +62,7 @@ def cells(
     horizon: int = 24,
     stride: int = 1,
     window: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Settings]:
     """Return the settings of all runs, on one set with short and one with long windows.
 
     The paper names neither the horizon nor, in its text, the widths. The regularisation is searched for on the paper's grid, up
@@ -90,7 +90,7 @@ def cells(
     ]
 
 
-def measure(grid: str, normalizer: str, **settings: Any) -> dict[str, Any]:
+def measure(grid: str, normalizer: str, **settings: Any) -> Settings:
     """Return the test scores of one combination."""
     search = LambdaSearch(extend=grid == "extended")
     return _fit(regularization=search, normalizer=NORMALIZERS[normalizer], **settings)
@@ -136,11 +136,11 @@ def entropy_cells(
     neurons: int = 750,
     stride: int = 1,
     window: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Settings]:
     """Return the settings of all runs: one embedding for inputs and targets, or the pair of least entropy."""
-    told = {"neurons": neurons, "stride": stride, **given(window=window)}
+    same = {"neurons": neurons, "stride": stride, **given(window=window)}
     return [
-        {"data": name, "horizon": horizon, "metric": metric, **told, "seed": seed}
+        {"data": name, "horizon": horizon, "metric": metric, **same, "seed": seed}
         for seed in range(seeds)
         for name in chosen(data, ORIGINAL, STAND_INS)
         for horizon in horizons
@@ -148,7 +148,7 @@ def entropy_cells(
     ]
 
 
-def entropy_measure(metric: str, **settings: Any) -> dict[str, Any]:
+def entropy_measure(metric: str, **settings: Any) -> Settings:
     """Return the test scores with one metric."""
     return _fit(input_metric=metric, output_metric=metric, **settings)
 
@@ -158,10 +158,10 @@ def entropy_table(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(seeds=count_seeds(runs, ["data", "horizon"], "metric"))
     wide = runs.pivot_table("rse", ["data", "horizon", "stride", "seeds"], "metric", sort=False)
     single = wide.drop(columns="entropy", errors="ignore")
-    told = wide.assign(best=single.idxmin(axis=1), spread=single.max(axis=1) - single.min(axis=1))
+    same = wide.assign(best=single.idxmin(axis=1), spread=single.max(axis=1) - single.min(axis=1))
     if "entropy" in wide:
-        told["entropy - best"] = wide["entropy"] - single.min(axis=1)
-    return told.rename_axis(columns=None).reset_index()
+        same["entropy - best"] = wide["entropy"] - single.min(axis=1)
+    return same.rename_axis(columns=None).reset_index()
 
 
 def entropy_draw(runs: pd.DataFrame) -> Figure:
@@ -183,7 +183,7 @@ def entropy_draw(runs: pd.DataFrame) -> Figure:
     return figure
 
 
-_cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
+_cell: Settings = {"data": list(SERIES), "horizon": None}
 _models = {"grid": GRIDS, "normalizer": list(NORMALIZERS), "weights": WEIGHTS, "neurons": None}
 _quick = {"data": ("wind-farm",), "seeds": 2, "stride": 16}
 ablation = Experiment(

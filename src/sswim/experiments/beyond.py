@@ -1,4 +1,4 @@
-"""Our model beside the paper's, plain baselines and an echo state network; and what each idea of ours brings."""
+"""The default forecaster compared with the paper's, baselines and an echo state network; and what each idea brings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
 from sswim.evaluate.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.experiments.echo_state import EchoState
-from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, given, label, task
 from sswim.forecaster import Forecaster
 from sswim.readout.direct import Direct
@@ -26,9 +26,9 @@ from sswim.steps import Diverse
 __all__ = ["beyond", "ideas"]
 
 HORIZONS = (6, 24, 48, 96)
-OURS: dict[str, dict[str, Any]] = {"sswim": {}, "spikes only": {"readout": Direct(skip=False)}}
+OURS: dict[str, Settings] = {"sswim": {}, "spikes only": {"readout": Direct(skip=False)}}
 # The default with one thing changed.
-IDEAS: dict[str, dict[str, Any]] = {
+IDEAS: dict[str, Settings] = {
     "sswim": {},
     "spikes only": {"readout": Direct(skip=False)},
     "no spikes: 1 neuron": {"hidden": (1,)},
@@ -71,16 +71,16 @@ def cells(
     neurons: int | None = None,
     stride: int = 1,
     window: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Settings]:
     """Return the settings of all runs; models without anything random take part once.
 
     The echo state network takes part if reservoirpy is installed. `neurons` and `stride` make the networks, and the set of
     windows that the paper's is fitted on, smaller.
     """
     models = models or [m for m in MODELS if m != "echo state network" or find_spec("reservoirpy")]
-    told = {"neurons": neurons, "stride": stride, **given(window=window)}
+    same = {"neurons": neurons, "stride": stride, **given(window=window)}
     return [
-        {"data": name, "horizon": horizon, "model": model, **told, "seed": seed}
+        {"data": name, "horizon": horizon, "model": model, **same, "seed": seed}
         for seed in range(seeds)
         for name in chosen(data, ORIGINAL, STAND_INS)
         for horizon in horizons
@@ -98,10 +98,10 @@ def _reservoir(data: str, horizon: int, units: int, window: int | None) -> dict[
 
 def measure(
     data: str, horizon: int, model: str, neurons: int | None, stride: int, seed: int, window: int | None = None
-) -> dict[str, Any]:
+) -> Settings:
     """Return the test scores of a model."""
     cut = task(data, horizon, window=window)
-    common: dict[str, Any] = {"validation": cut.validation, "random_state": seed, "verbose": 0}
+    common: Settings = {"validation": cut.validation, "random_state": seed, "verbose": 0}
     made: Any
     if model in BASELINES:
         made = BASELINES[model](cut, horizon)
@@ -157,7 +157,7 @@ def ideas_cells(
     variants: Sequence[str] = tuple(IDEAS),
     thin: int = 4,
     window: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Settings]:
     """Return the settings of all runs: ours, and with one thing changed, on the validation part and every `thin`-th channel."""
     return [
         {"data": name, "horizon": horizon, "variant": variant, "thin": thin, "seed": seed, **given(window=window)}
@@ -168,10 +168,10 @@ def ideas_cells(
     ]
 
 
-def ideas_measure(data: str, horizon: int, variant: str, thin: int, seed: int, window: int | None = None) -> dict[str, Any]:
+def ideas_measure(data: str, horizon: int, variant: str, thin: int, seed: int, window: int | None = None) -> Settings:
     """Return the validation scores of a variant."""
     cut = task(data, horizon, window=window, part="validation", thin=thin)
-    options: dict[str, Any] = {"validation": cut.validation, "random_state": seed, "verbose": 0, **IDEAS[variant]}
+    options: Settings = {"validation": cut.validation, "random_state": seed, "verbose": 0, **IDEAS[variant]}
     return fit_and_test(Forecaster(cut.window, horizon, **options), cut)
 
 
@@ -208,7 +208,7 @@ def ideas_draw(runs: pd.DataFrame) -> Figure:
     return figure
 
 
-_cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
+_cell: Settings = {"data": list(SERIES), "horizon": None}
 _quick = {"data": ("wind-farm",), "seeds": 1}
 beyond = Experiment(
     cells,

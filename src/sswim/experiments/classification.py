@@ -1,4 +1,4 @@
-"""The paper's classification experiments (figures ``fig:class_v`` and ``fig:class_s``), and ours beside them."""
+"""The paper's classification experiments (figures ``fig:class_v`` and ``fig:class_s``), and the default classifier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
-from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.network.output import VoltageReadout
 from sswim.readout.voltage import voltages
 
@@ -50,8 +50,8 @@ def cells(
     models: Sequence[str] = MODELS,
     metrics: Sequence[str] = ("L2", "mag/phase"),
     samples: int | None = None,
-) -> list[dict[str, Any]]:
-    """Return the settings of all runs, seed by seed: the paper's grid and ours, on MNIST and Fashion-MNIST unless told.
+) -> list[Settings]:
+    """Return the settings of all runs, seed by seed: the paper's grid and ours. Default: on MNIST and Fashion-MNIST.
 
     The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all, one in eight of
     them in the second layer; ours have one or two. `samples` is how many of the training samples are used.
@@ -77,8 +77,8 @@ def _load(name: str) -> tuple[Any, ...]:
     return classified(name).load()
 
 
-def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, samples: int | None) -> dict[str, Any]:
-    """Return the test accuracy of the paper's readouts and of the normalised spike readout, or of ours.
+def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, samples: int | None) -> Settings:
+    """Return the test accuracy of the paper's readouts and of the normalised spike readout, or of the default classifier.
 
     The paper's two readouts, and the normalised one, are of one and the same network.
     """

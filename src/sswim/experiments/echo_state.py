@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +67,7 @@ class EchoState:
                 yield torch.from_numpy(np.ascontiguousarray(f)), y
 
     def _sums(self, stretches: list[np.ndarray], units: int, options: dict[str, float], every: int = 1) -> list[Sums]:
-        """Return the sums of training and of validation rows, for every so many steps ahead."""
+        """Return the sums of training and of validation rows, for every `every`-th step ahead."""
         channels, ahead = stretches[0].shape[1], -(-self.horizon // every)
         total = sum(max(len(rows) - self.window - self.horizon + 1, 0) for rows in stretches)
         kept = kept_for_training(total, self.validation)
@@ -115,6 +114,6 @@ class EchoState:
         errors = ForecastErrors()
         for features, truth in self._origins(stretches, self.units, self.options or {}):
             for f, y in zip(features.split(512), truth.split(512), strict=True):
-                forecast: Any = (f @ self.weights + self.biases).view(y.shape).numpy() * self.spread + self.mean
+                forecast = (f @ self.weights + self.biases).view(y.shape).numpy() * self.spread + self.mean
                 errors.update(y.numpy(), forecast)
         return errors.result()

@@ -41,20 +41,20 @@ class Experiment:
     """
 
     cells: Callable[..., list[Settings]]
-    measure: Callable[..., dict[str, Any]]
+    measure: Callable[..., Settings]
     table: Callable[[pd.DataFrame], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Figure]
-    order: Mapping[str, Sequence[Any] | None] = field(default_factory=dict)
-    quick: Mapping[str, Any] = field(default_factory=dict)
+    order: Mapping[str, Sequence[object] | None] = field(default_factory=dict)
+    quick: Settings = field(default_factory=dict)
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Settings:
         """The experiment's options and their defaults."""
-        told = inspect.signature(self.cells).parameters.values()
-        return {p.name: p.default for p in told if p.kind is p.KEYWORD_ONLY}
+        parameters = inspect.signature(self.cells).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def check_options(self, options: Settings) -> Settings:
         """Return options, those with several values as tuples, if there are such options and values."""
         known, checked = self.options, {}
         for key, value in options.items():
@@ -90,7 +90,7 @@ class Experiment:
                     )
         keys = []
         for column, order in self.order.items():
-            found: list[Any] = [tuple(v) if isinstance(v, list) else None if pd.isna(v) else v for v in runs[column]]
+            found: list[object] = [tuple(v) if isinstance(v, list) else None if pd.isna(v) else v for v in runs[column]]
             there = sorted((v for v in set(found) if v is not None), key=lambda v: (str(type(v)), v))
             places = {value: place for place, value in enumerate([None, *(there if order is None else order)])}
             keys.append([(places.get(value, len(places)), str(value)) for value in found])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 from sswim.data.encoder import Scaling
 from sswim.data.windows import kept_for_training
 from sswim.datasets.series import SERIES
-from sswim.experiments.experiment import Experiment, count_seeds
+from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import GRIDS, ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
 from sswim.forecaster import Forecaster
 from sswim.gradient.training import TRAININGS as TRAINED
@@ -54,11 +53,11 @@ def cells(
     epochs: int | None = None,
     window: int | None = None,
     grid: str = "extended",
-) -> list[dict[str, Any]]:
+) -> list[Settings]:
     """Return the settings of all runs: first sampled networks, then those that gradients train.
 
-    `window` is that of the data set unless told, `stride` every how many windows are used for fitting, `epochs` the most that
-    gradients train for: the paper's 250 and 750 unless told. The search for lambda goes beyond the paper's `grid` while the
+    `window` is that of the data set unless same, `stride` every how many windows are used for fitting, `epochs` the most that
+    gradients train for: the paper's 250 and 750 unless same. The search for lambda goes beyond the paper's `grid` while the
     validation error falls, or not.
     """
     return [
@@ -96,7 +95,7 @@ def measure(
     window: int | None = None,
     grid: str = "extended",
     checkpoint: Path | None = None,
-) -> dict[str, Any]:
+) -> Settings:
     """Return the test scores of the paper's network in one training."""
     cut = task(data, horizon, window=window, scaling=scaling)
     trained = None
@@ -126,7 +125,7 @@ def _named(runs: pd.DataFrame) -> pd.Series:
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean RSE over seeds, one row per model and scaling, beside the published ones for the same data sets."""
+    """Return the mean RSE over seeds, one row per model and scaling, and the published ones for the same data sets."""
     runs = runs.assign(model=_named(runs), cell=label(runs))
     order = list(dict.fromkeys(runs["cell"]))
     index = ["model", "scaled by", "epochs", "windows", "seeds"]
@@ -185,11 +184,11 @@ def timing_cells(
     neurons: int = 750,
     epochs: int = 1,
     window: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Settings]:
     """Return the settings of all runs: sampling on all windows, and `epochs` on a part of them, both with hat kernels."""
-    told = {"neurons": neurons, "epochs": epochs, **given(window=window)}
+    same = {"neurons": neurons, "epochs": epochs, **given(window=window)}
     return [
-        {"data": name, "horizon": horizon, "training": training, **told, "seed": seed}
+        {"data": name, "horizon": horizon, "training": training, **same, "seed": seed}
         for seed in range(seeds)
         for name in chosen(data, ORIGINAL, STAND_INS)
         for horizon in horizons
@@ -199,12 +198,12 @@ def timing_cells(
 
 def timing_measure(
     data: str, horizon: int, training: str, neurons: int, epochs: int, seed: int, window: int | None = None
-) -> dict[str, Any]:
+) -> Settings:
     """Return the seconds of a fit, or of an epoch over all training windows as far as a part of them tells."""
     cut = task(data, horizon, window=window, scaling="series")
     total = sum(max(len(s) - cut.window - horizon + 1, 0) for s in cut.known)
     trained = kept_for_training(total, cut.validation)
-    same: dict[str, Any] = {"kernel": "hat", "scaling": "series", "neurons": neurons, "seed": seed, "window": window}
+    same: Settings = {"kernel": "hat", "scaling": "series", "neurons": neurons, "seed": seed, "window": window}
     if training == "sample":
         found = measure(data, horizon, training=training, stride=1, epochs=None, **same)
         return {"seconds_needed": found["fit_seconds"], "rse": found["rse"], "train_windows": found["train_windows"]}
@@ -238,7 +237,7 @@ def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
     epoch = runs[runs["training"] == "gradient"].groupby(keys, sort=False)[["epoch_seconds"]].mean()
     both = sampled.join(epoch)
     most = FromScratch().epochs
-    told = {
+    same = {
         "sampling, s": both["seconds_needed"],
         "one epoch, s": both["epoch_seconds"],
         "31 epochs, s": 31 * both["epoch_seconds"],
@@ -246,7 +245,7 @@ def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
         "times faster, at least": 31 * both["epoch_seconds"] / both["seconds_needed"],
         "at most": most * both["epoch_seconds"] / both["seconds_needed"],
     }
-    return pd.DataFrame(told).reset_index()
+    return pd.DataFrame(same).reset_index()
 
 
 def timing_draw(runs: pd.DataFrame) -> Figure:
@@ -276,7 +275,7 @@ def timing_draw(runs: pd.DataFrame) -> Figure:
     return figure
 
 
-_cell: dict[str, Any] = {"data": list(SERIES), "horizon": None}
+_cell: Settings = {"data": list(SERIES), "horizon": None}
 _models = {"training": list(TRAININGS), "kernel": ("morlet", "hat"), "scaling": SCALINGS, "stride": None, "epochs": None}
 _choices = {"kernels": list(KERNELS), "trainings": list(TRAININGS), "scalings": SCALINGS, "grid": GRIDS}
 _quick = {"data": ("wind-farm",), "seeds": 1, "neurons": 60, "horizons": (6, 24)}

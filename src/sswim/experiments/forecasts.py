@@ -19,6 +19,7 @@ from sswim.datasets.images import data_folder
 from sswim.datasets.series import find_series, load_series, series_set
 from sswim.evaluate.metrics import Evaluation
 from sswim.evaluate.protocol import scale_series, split_series
+from sswim.experiments.experiment import Settings
 
 __all__ = [
     "GRIDS",
@@ -91,7 +92,7 @@ class Task:
     span: np.ndarray
     unit: np.ndarray
 
-    def scores(self, errors: Evaluation) -> dict[str, Any]:
+    def scores(self, errors: Evaluation) -> Settings:
         """Return the RSE with each channel in units of its range, in the data's units, and in units of its deviation.
 
         R2 is of the rows as they were fitted: in [0, 1] where they were scaled by the whole series, else in the data's units.
@@ -121,14 +122,14 @@ def _load(data: str) -> pd.DataFrame:
 def task(
     data: str, horizon: int, *, window: int | None = None, scaling: str = "training", part: str = "test", thin: int = 1
 ) -> Task:
-    """Return a data set cut for a horizon, and the data set's own window unless told.
+    """Return a data set cut for a horizon, by default with the data set's own window.
 
     With ``scaling="series"`` every channel is brought to [0, 1] by its range in the whole series. With ``part="validation"``
     the test part is cut off first, and the rest is split anew: what is chosen there has not seen the test part. Of the
     channels every `thin`-th is used.
     """
-    told, frame = series_set(data), _load(data)
-    window = told.window if window is None else window
+    kind, frame = series_set(data), _load(data)
+    window = kind.window if window is None else window
     frame = frame.iloc[:, ::thin]
     rows = frame.to_numpy(dtype=float)
     span = np.ptp(rows, axis=0)
@@ -136,16 +137,16 @@ def task(
     unit = span if scaling == "series" else np.ones_like(span)
     if scaling == "series":
         frame = scale_series(frame, "series")[0]
-    known, later, validation = split_series(frame.to_numpy(dtype=float), window, horizon, told.split, told.breaks)
+    known, later, validation = split_series(frame.to_numpy(dtype=float), window, horizon, kind.split, kind.breaks)
     if part == "validation":
         total = sum(max(len(s) - window - horizon + 1, 0) for s in known)
-        trained, tested = int(total * told.split[0]), int(total * told.split[2])
+        trained, tested = int(total * kind.split[0]), int(total * kind.split[2])
         known, later = split_windows(known, window + horizon, tested)
         validation = np.nextafter((total - trained - tested) / (total - tested), 1)  # estimators round down
-    return Task(known, later, validation, window, told.season, span, unit)
+    return Task(known, later, validation, window, kind.season, span, unit)
 
 
-def fit_and_test(model: Any, given: Task) -> dict[str, Any]:
+def fit_and_test(model: Any, given: Task) -> Settings:
     """Fit a model, unless it needs none, and return its test scores and what the fit took."""
     begin = time.perf_counter()
     if hasattr(model, "fit"):
@@ -153,8 +154,8 @@ def fit_and_test(model: Any, given: Task) -> dict[str, Any]:
     return {"fit_seconds": time.perf_counter() - begin, **given.scores(model.evaluate(given.later))}
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given, for settings that are only told where they are."""
+def given(**options: Any) -> Settings:
+    """Return the options that were given, for settings that are recorded only where they differ from the default."""
     return {name: value for name, value in options.items() if value is not None}
 
 

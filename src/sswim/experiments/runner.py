@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -10,7 +11,7 @@ import platform
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,25 @@ from sswim._version import __version__
 from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
-from sswim.options import Run, check_integer, forget_peak_memory, peak_memory
+from sswim.options import Run, check_integer, peak_memory
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# What is told of every run besides its settings and scores.
+# What is recorded of every run besides its settings and scores.
 ABOUT = ("seconds", "peak_memory", "sswim", "torch", "machine", "threads")
 # What ends one run and not the others: a diverging training, a series too short for a horizon, too little memory.
 FAILURES = (ValueError, ArithmeticError, RuntimeError, MemoryError)
 
 __all__ = ["load_runs", "render", "run"]
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where the system can do that (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def _file(folder: Path, settings: Settings) -> Path:
@@ -54,7 +61,7 @@ def run(
     seeds: int | None = None,
     quick: bool = False,
     resume: bool = True,
-    options: Mapping[str, Any] | None = None,
+    options: Settings | None = None,
     verbose: int = 1,
 ) -> pd.DataFrame:
     """Run what of an experiment is not there yet, and return all runs.
@@ -67,9 +74,9 @@ def run(
         Folder of the runs, and of the table and the picture that are made of them. An experiment that was stopped goes on
         there. Several processes may share it: each takes runs that no other is at.
     data : sequence of str
-        Data sets, the experiment's own unless told.
+        Data sets. Default: the experiment's own.
     seeds : int, optional
-        How many: 3 unless told.
+        How many. Default: 3.
     quick : bool
         A small version that takes a minute at most: other defaults for `data`, `seeds` and `options`.
     resume : bool
@@ -79,14 +86,14 @@ def run(
     """
     experiment = find(name)
     try:
-        told = {"seeds": 3, "data": (), **(experiment.quick if quick else {}), **experiment.check_options(options or {})}
+        chosen = {"seeds": 3, "data": (), **(experiment.quick if quick else {}), **experiment.check_options(options or {})}
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    told["seeds"] = check_integer("seeds", told["seeds"] if seeds is None else seeds, 1)
-    told["data"] = tuple(data) or told["data"]
-    cells = experiment.cells(**told)
+    chosen["seeds"] = check_integer("seeds", chosen["seeds"] if seeds is None else seeds, 1)
+    chosen["data"] = tuple(data) or chosen["data"]
+    cells = experiment.cells(**chosen)
     if not cells:
-        raise ValueError(f"{name}: these options leave nothing to run: {', '.join(f'{k}={v!r}' for k, v in told.items())}.")
+        raise ValueError(f"{name}: these options leave nothing to run: {', '.join(f'{k}={v!r}' for k, v in chosen.items())}.")
     if verbose:
         shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
@@ -178,14 +185,14 @@ def _claim(path: Path) -> Iterator[bool]:
 def load_runs(name: str, out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
     """Return the runs of an experiment in a folder, one row each: settings, scores, seconds, memory and machine."""
     find(name)
-    rows: list[dict[str, Any]] = []
+    rows: list[Settings] = []
     settings: dict[str, None] = {}
     for path in sorted((out / "runs").glob("*.json")) if files is None else files:
         try:
-            told = json.loads(path.read_text())
-            rows.append({**told["settings"], **told["scores"], **{key: told[key] for key in ABOUT}})
-            settings |= dict.fromkeys(told["settings"])
-            other = told["experiment"]
+            record = json.loads(path.read_text())
+            rows.append({**record["settings"], **record["scores"], **{key: record[key] for key in ABOUT}})
+            settings |= dict.fromkeys(record["settings"])
+            other = record["experiment"]
         except (ValueError, KeyError) as error:
             raise ValueError(f"{path}: not the file of a run, or damaged ({error}). Remove it, and run again.") from error
         if other != name:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,13 +22,29 @@ from sswim.data.windows import Samples
 from sswim.gradient.batches import Batches, Data, training_batches
 from sswim.gradient.descent import Asked, Descent, Loss
 from sswim.network.network import SpikingNetwork
-from sswim.options import Mistakes, Options, Run, Seed, check_integer, check_positive, parse_seconds
+from sswim.options import Mistakes, Options, Run, Seed, check_integer, check_positive
 from sswim.report import EpochRecord, TrainingReport
 
 __all__ = ["Schedule", "finetune", "train_network"]
 
 LOSSES: dict[str, Loss] = {"mse": torch.nn.functional.mse_loss}
 Path_ = str | os.PathLike[str]
+
+
+def parse_seconds(name: str, value: object) -> float:
+    """Return a time budget in seconds, from a number or text such as ``"30s"`` or ``"5min"``.
+
+    Examples
+    --------
+    >>> parse_seconds("time_limit", "1.5min")
+    90.0
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|sec|min|m|h)\s*", value) if isinstance(value, str) else None
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"{name} must be a time such as '30s' or '5min', or None, got {value!r}.")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from sswim.network.surrogates import Surrogate
 
 __all__ = ["convolve", "fire_through"]
 
+Context = Any  # what torch.autograd passes
 # Steps of a block.
 BLOCK = 64
 
@@ -110,7 +111,7 @@ def _sum_diagonals(matrices: Tensor) -> Tensor:
 
 class _Convolve(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, taps: Tensor, signals: Tensor, start: int) -> Tensor:
+    def forward(ctx: Context, taps: Tensor, signals: Tensor, start: int) -> Tensor:
         blocks = _Blocks(taps, signals.shape[1], start)
         ctx.save_for_backward(taps, signals)
         ctx.start = start
@@ -123,7 +124,7 @@ class _Convolve(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         taps, signals = ctx.saved_tensors
         blocks = _Blocks(taps, signals.shape[1], ctx.start)
         by_signals = _Parts(signals, signals.shape[1]) if ctx.needs_input_grad[1] else None
@@ -185,7 +186,7 @@ def fire_through(
 class _Fire(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, v: Tensor, costs: Tensor, inhibition: Tensor, surrogate: Surrogate, detach: bool, soft: bool
+        ctx: Context, v: Tensor, costs: Tensor, inhibition: Tensor, surrogate: Surrogate, detach: bool, soft: bool
     ) -> Tensor:
         cost = (costs[:, None] * inhibition)[:, :, None]  # (N, R, 1)
         steps, reach = v.shape[1], cost.shape[1]
@@ -205,7 +206,7 @@ class _Fire(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         v, a, costs, inhibition = ctx.saved_tensors
         rho = ctx.surrogate.derivative(v)
         steps, reach = v.shape[1], inhibition.shape[1]

@@ -141,7 +141,7 @@ class Descent:
         self._count = 0
 
     def step(self, lambda_: float) -> float:
-        """Take a step with the penalty given, and return its length beside that of the weights."""
+        """Take a step with the penalty given, and return its length relative to that of the weights."""
         self._count += 1
         momentum, now, before = (self._count - 1) / (self._count + 2), self.found, self._before
         ahead = now.moved(momentum * (now.weights - before.weights), momentum * (now.biases - before.biases))
