@@ -596,3 +596,18 @@ def expected_failures(estimator):
 )
 def test_sklearn_checks(estimator, check):
     check(estimator)
+
+
+def test_set_params_changes_all_or_nothing():
+    model = small()
+    with pytest.raises(ValueError, match="no parameter 'hiden'. Did you mean 'hidden'"):
+        model.set_params(window=3, hiden=(1,))
+    with pytest.raises(ValueError, match="Trajectory has no option 'skip'"):
+        model.set_params(window=3, readout__skip=True)
+    assert model.window == 24
+
+
+@pytest.mark.parametrize("covariates", ["a", None, 3])
+def test_covariates_must_be_a_sequence(walk, covariates):
+    with pytest.raises(TypeError, match=r"covariates must be a sequence of columns, such as \['hour'\], got"):
+        small(covariates=covariates).fit(walk)

@@ -40,22 +40,24 @@ class Estimator(BaseEstimator):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; ``steps__weights="random"`` reaches inside an option object, and replaces it by another."""
-        known = list(super().get_params(deep=False))
-        inside: dict[str, dict[str, object]] = {}
-        for key in params:
+        values = super().get_params(deep=False)
+        inside: dict[str, Facts] = {}
+        for key, value in params.items():
             name, _, inner = key.partition("__")
-            if name not in known:
-                kind, valid = type(self).__name__, ", ".join(map(repr, known))
-                raise ValueError(f"{kind} has no parameter {name!r}.{nearest(name, known)} Valid names: {valid}.")
+            if name not in values:
+                kind, valid = type(self).__name__, ", ".join(map(repr, values))
+                raise ValueError(f"{kind} has no parameter {name!r}.{nearest(name, list(values))} Valid names: {valid}.")
             if inner:
-                inside.setdefault(name, {})[inner] = params[key]
+                inside.setdefault(name, {})[inner] = value
             else:
-                setattr(self, name, params[key])
+                values[name] = value
         for name, changes in inside.items():
-            options = self._options_of(name, getattr(self, name))
+            options = self._options_of(name, values[name])
             if options is None:
-                raise ValueError(f"{name}: {getattr(self, name)!r} has no options to set. Set {name} to an object first.")
-            setattr(self, name, options.replace(**changes))
+                raise ValueError(f"{name}: {values[name]!r} has no options to set. Set {name} to an object first.")
+            values[name] = options.replace(**changes)
+        for name, value in values.items():
+            setattr(self, name, value)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -146,7 +146,7 @@ def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repea
 
 
 def bench_simulation(batch: int = 64, inputs: int = 137, steps: int = 168, neurons: int = 750, repeats: int = 3) -> Facts:
-    """One layer's forward pass over a batch, ours with kernels, delays and refractoriness, compared with plain neurons of others.
+    """One layer's forward pass over a batch: ours with kernels, delays and refractoriness, others with plain neurons.
 
     Others are measured where they are installed: ``make peers`` makes an environment that has them all.
     """
@@ -305,7 +305,7 @@ def _timed_fit(windows: int, outputs: int, horizon: int, neurons: int, window: i
 
 
 def _say(text: str) -> None:
-    """Tell how far a long case is, on the error stream."""
+    """Print how far a long case is, on the error stream."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -207,6 +207,8 @@ def find_columns(covariates: Sequence[Hashable], names: Sequence[Hashable] | Non
     >>> find_columns(["noon"], ["wind", "noon"], 2)
     [1]
     """
+    if isinstance(covariates, str) or not isinstance(covariates, Iterable):
+        raise TypeError(f"covariates must be a sequence of columns, such as ['hour'], got {covariates!r}.")
     found = []
     for c in covariates:
         number = list(names).index(c) if names is not None and c in names else c

@@ -109,7 +109,7 @@ class ExactEvents(Options):
 
 
 def is_events(X: object) -> bool:
-    """Tell whether samples look like events: pairs (times, channels), or structured arrays."""
+    """Return whether samples look like events: pairs (times, channels), or structured arrays."""
     if not isinstance(X, (list, tuple)) or not len(X):
         return False
     first = X[0]

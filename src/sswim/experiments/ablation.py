@@ -158,10 +158,10 @@ def entropy_table(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(seeds=count_seeds(runs, ["data", "horizon"], "metric"))
     wide = runs.pivot_table("rse", ["data", "horizon", "stride", "seeds"], "metric", sort=False)
     single = wide.drop(columns="entropy", errors="ignore")
-    same = wide.assign(best=single.idxmin(axis=1), spread=single.max(axis=1) - single.min(axis=1))
+    shown = wide.assign(best=single.idxmin(axis=1), spread=single.max(axis=1) - single.min(axis=1))
     if "entropy" in wide:
-        same["entropy - best"] = wide["entropy"] - single.min(axis=1)
-    return same.rename_axis(columns=None).reset_index()
+        shown["entropy - best"] = wide["entropy"] - single.min(axis=1)
+    return shown.rename_axis(columns=None).reset_index()
 
 
 def entropy_draw(runs: pd.DataFrame) -> Figure:

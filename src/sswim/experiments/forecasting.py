@@ -56,9 +56,9 @@ def cells(
 ) -> list[Settings]:
     """Return the settings of all runs: first sampled networks, then those that gradients train.
 
-    `window` is that of the data set unless same, `stride` every how many windows are used for fitting, `epochs` the most that
-    gradients train for: the paper's 250 and 750 unless same. The search for lambda goes beyond the paper's `grid` while the
-    validation error falls, or not.
+    `window` is by default that of the data set. Every `stride`-th window is used for fitting. `epochs` is the most that
+    gradients train for, by default the paper's 250 and 750. With ``grid="extended"`` the search for lambda goes beyond the
+    paper's grid while the validation error falls.
     """
     return [
         {
@@ -237,7 +237,7 @@ def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
     epoch = runs[runs["training"] == "gradient"].groupby(keys, sort=False)[["epoch_seconds"]].mean()
     both = sampled.join(epoch)
     most = FromScratch().epochs
-    same = {
+    times = {
         "sampling, s": both["seconds_needed"],
         "one epoch, s": both["epoch_seconds"],
         "31 epochs, s": 31 * both["epoch_seconds"],
@@ -245,7 +245,7 @@ def timing_table(runs: pd.DataFrame) -> pd.DataFrame:
         "times faster, at least": 31 * both["epoch_seconds"] / both["seconds_needed"],
         "at most": most * both["epoch_seconds"] / both["seconds_needed"],
     }
-    return pd.DataFrame(same).reset_index()
+    return pd.DataFrame(times).reset_index()
 
 
 def timing_draw(runs: pd.DataFrame) -> Figure:

@@ -162,7 +162,7 @@ def _measure(name: str, settings: Settings, path: Path, resume: bool) -> None:
 
 @contextmanager
 def _claim(path: Path) -> Iterator[bool]:
-    """Tell whether a run is ours to do, and keep other processes from it inside.
+    """Yield whether a run is ours to do, and keep other processes from it inside.
 
     The system lets go of a lock when its process ends, however it ends. Where there are no such locks, every run is ours.
     """

@@ -259,7 +259,7 @@ class GradientPairs(Options):
             check_integer("GradientPairs: entropy_samples", self.entropy_samples, 2)
 
     def admissible(self, norms: Tensor, *, every_channel: bool = True) -> Tensor:
-        """Tell which samples may be drawn, from the (samples, channels) norms of their mean-free channels.
+        """Return which samples may be drawn, from the (samples, channels) norms of their mean-free channels.
 
         With `every_channel` all channels that move in any sample must move in this one, without it one is enough.
         """
@@ -304,7 +304,7 @@ class GradientPairs(Options):
     def choose(self, entropies: dict[tuple[str, str], float], neurons: int, share: float = 1.0) -> tuple[str, str]:
         """Return the candidate of least entropy that is above the minimum, or the one of most entropy if none is.
 
-        `share` tells which part of all pairs the entropies were computed on.
+        `share` is the part of all pairs that the entropies were computed on.
         """
         least = math.log(neurons) if self.minimum_entropy is None else self.minimum_entropy
         least += math.log(share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,9 @@ from sswim.steps.base import Depth, LayerState
 from sswim.steps.weights import fix_signs
 
 __all__ = ["DEPTH", "PlainDepth", "ResidualDepth", "cross_fitted_residuals"]
+
+# Centres whose neighbours are found at once.
+CHUNK = 128
 
 
 def cross_fitted_residuals(features: Tensor, targets: Tensor) -> Tensor:
@@ -128,19 +132,18 @@ class ResidualDepth(Options):
         centres : Tensor of shape (neurons,)
             The sample that each neuron looks at.
         """
+        counts, r = counts.double(), left.double()  # so that rounding does not choose the neighbours
         basis = _principal_directions(counts, self.components, generator)  # (N, k)
-        x, r = (counts - counts.mean(dim=0)) @ basis, left.double()
+        x = (counts - counts.mean(dim=0)) @ basis
         near = min(max(round(self.share * len(x)), 32), len(x))
         lift = self.shrinkage / counts.shape[1]  # the trace is of all senders: what the components miss is little
         made = []
-        for centre in centres.tolist():
-            U = torch.linalg.vector_norm(x - x[centre], dim=1).topk(near, largest=False).indices
-            a, t = x[U].double(), r[U] - r[U].mean(dim=0)
-            a -= a.mean(dim=0)
+        for U in _neighbours(x, centres, near):
+            a, t = x[U] - x[U].mean(dim=0), r[U] - r[U].mean(dim=0)
             S, (_, vectors) = a.T @ a / near, safe_eigh(t.T @ t)
             penalty = (lift * S.trace()).clamp_min(1e-12)
             made.append(torch.linalg.solve(S + penalty * torch.eye(len(S)).to(S), a.T @ (t @ vectors[:, -1])))
-        w = fix_signs(torch.stack(made) @ basis.double().T)
+        w = fix_signs(torch.stack(made) @ basis.T)
         signs = torch.where(torch.rand(len(w), 1, generator=generator, dtype=torch.float64) < 0.5, -1.0, 1.0)
         return w * signs.to(w.device)
 
@@ -188,6 +191,14 @@ def _left_unexplained(network: SpikingNetwork, samples: Samples, depth: int, run
     return torch.cat(counts), cross_fitted_residuals(torch.cat(traces), torch.cat(targets))
 
 
+def _neighbours(x: Tensor, centres: Tensor, count: int) -> Iterator[Tensor]:
+    """Yield for each centre the numbers of the `count` nearest of x (samples, features)."""
+    size = x.square().sum(dim=1)
+    for some in centres.split(CHUNK):
+        squared = size[:, None] - 2 * x @ x[some].T  # up to a constant per centre
+        yield from squared.topk(count, dim=0, largest=False).indices.T
+
+
 def _principal_directions(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Return orthonormal directions (features, count) in which x (samples, features) varies most; all if there are few."""
     x = x - x.mean(dim=0)
@@ -197,9 +208,9 @@ def _principal_directions(x: Tensor, count: int, generator: torch.Generator) -> 
     start = torch.randn(x.shape[1], count + 16, generator=generator, dtype=torch.float64).to(x)
     for _ in range(3):
         start = torch.linalg.qr(x.T @ (x @ start)).Q
-    projected = (x @ start).double()
+    projected = x @ start
     _, vectors = safe_eigh(projected.T @ projected)
-    return start @ vectors[:, -count:].to(x)
+    return start @ vectors[:, -count:]
 
 
 DEPTH: dict[str, Depth] = {"plain": PlainDepth(), "residual": ResidualDepth()}
