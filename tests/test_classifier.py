@@ -298,10 +298,10 @@ def small(request, digits):
 
 
 def results(model, X, path):
-    """Return all that a model says of samples, and what it says once saved and loaded."""
+    """Return what a model predicts, and what it predicts once it is saved and loaded."""
     model.save(path)
     loaded = Classifier.load(path)
-    return [one for m in (model, loaded) for one in (m.predict_proba(X), m.decision_function(X), m.predict(X))]
+    return [one for m in (model, loaded) for one in (m.predict_proba(X), m.decision_function(X))]
 
 
 def test_every_parameter_has_another_value():
@@ -313,8 +313,8 @@ def test_predictions_and_files_depend_on_the_fitted_state_only(name, small, digi
     X, kept = digits[2][:12], getattr(small, name)
     before = results(small, X, tmp_path / "before")
     try:
-        for value in (OTHERS[name], "nonsense", -1, None):
-            assert value != kept or value is None
+        for value in (OTHERS[name], "nonsense"):
+            assert value != kept
             small.set_params(**{name: value})
             for found, expected in zip(results(small, X, tmp_path / "after"), before, strict=True):
                 np.testing.assert_array_equal(found, expected, strict=True)

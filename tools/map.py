@@ -85,7 +85,15 @@ def page(found: dict[str, Walk]) -> str:
         "a test keeps it true. Calls go down the page: no file calls one that called it.",
     ]
     for title, walk in found.items():
-        lines += ["", f"## {title}", "", f"{len(walk.files)} files.", "", "| file | entered by | what it holds |", "| --- | --- | --- |"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            f"{len(walk.files)} files.",
+            "",
+            "| file | entered by | what it holds |",
+            "| --- | --- | --- |",
+        ]
         lines += [f"| `{file}` | `{name}` | {_what(file)} |" for file, name in walk.files.items()]
     lines += [
         "",
