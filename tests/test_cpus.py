@@ -13,15 +13,8 @@ FOLDER = Path(__file__).parent
 KINDS = ["DEFAULT", "AVX2", "AVX512"]  # what torch can be made to be, from least to most
 NATIVE = torch.backends.cpu.get_cpu_capability()
 HERE = KINDS[: KINDS.index(NATIVE) + 1] if NATIVE in KINDS else []
-    KINDS[: KINDS.index(torch.backends.cpu.get_cpu_capability()) + 1]
-    if torch.backends.cpu.get_cpu_capability() in KINDS
-    else []
-)
 # MKL's own switch works on Intel processors. Its mode for comparable results takes other code on all of them.
 INSTRUCTIONS = {
-    "DEFAULT": {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "MKL_CBWR": "COMPATIBLE"},
-    "AVX2": {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
-}
     "DEFAULT": {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "MKL_CBWR": "COMPATIBLE"},
     "AVX2": {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
 }

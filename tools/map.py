@@ -81,8 +81,8 @@ def page(found: dict[str, Walk]) -> str:
     lines = [
         "# Map of the code",
         "",
-        "Where data goes, file by file, in the order in which the calls enter them. `tools/map.py` writes this page from a trace, and",
-        "a test keeps it true. Calls go down the page: no file calls one that called it.",
+        "Where data goes, file by file, in the order in which the calls enter them. `tools/map.py` writes this page from a trace,",
+        "and a test keeps it true. Calls go one way: no file calls one that called it.",
     ]
     for title, walk in found.items():
         lines += [
