@@ -124,7 +124,7 @@ def test_damaged_traffic(tmp_path, monkeypatch):
     whole = path.read_bytes()
     for broken in (whole[: len(whole) // 2], b"something", b""):
         path.write_bytes(broken)
-        with pytest.raises(ValueError, match="metr-la.h5: damaged, it can not be read as an HDF5 file .* Fetch it again"):
+        with pytest.raises(ValueError, match="metr-la.h5: damaged, it cannot be read as an HDF5 file .* Fetch it again"):
             load_series("metr-la", tmp_path)
     with h5py.File(path, "w"):
         pass
@@ -175,7 +175,7 @@ def test_damaged_texts(tmp_path):
     whole = gzip.compress(b"1,2\n" * 100)
     for broken in (whole[:-10], b"1,2\n"):
         path.write_bytes(broken)
-        with pytest.raises(ValueError, match="electricity.txt.gz: damaged, it can not be decompressed .* Fetch it again"):
+        with pytest.raises(ValueError, match="electricity.txt.gz: damaged, it cannot be decompressed .* Fetch it again"):
             load_series("electricity", tmp_path)
     (tmp_path / "a.txt").write_bytes(b"1,\xff\n")
     with pytest.raises(ValueError, match="value 2 in line 1"):

@@ -81,7 +81,7 @@ def page(found: dict[str, Walk]) -> str:
     lines = [
         "# Map of the code",
         "",
-        "Where data goes, file by file, in the order in which the calls enter them. `tools/map.py` writes this page from a trace,",
+        "Where data goes, file by file, in the order of the calls. `tools/map.py` writes this page from a trace,",
         "and a test keeps it true. Calls go one way: no file calls one that called it.",
     ]
     for title, walk in found.items():
