@@ -38,7 +38,7 @@ def _extreme(values: Tensor, vectors: Tensor, reference: Tensor, *, least: bool)
     """Return a vector of the least or largest eigenvalue of each matrix, of shape (neurons, n), not normalised.
 
     Where several eigenvalues are the same, or nearly, solvers return any basis of their space. So a rule chooses: the
-    projection of a `reference` (neurons, n) onto that space.
+    projection of a `reference` (neurons, n), drawn from the seed, onto that space.
     """
     scale = values.abs().amax(dim=1, keepdim=True).clamp_min(1e-300)
     extreme = values[:, :1] if least else values[:, -1:]
@@ -48,10 +48,10 @@ def _extreme(values: Tensor, vectors: Tensor, reference: Tensor, *, least: bool)
     return torch.where(same.sum(dim=1, keepdim=True) > 1, projected, alone)
 
 
-def _reference(neurons: int, senders: int) -> Tensor:
-    """Return a fixed direction that no eigenspace is likely to be orthogonal to, (neurons, senders)."""
-    spread = (torch.arange(1, senders + 1, dtype=torch.float64) * 0.6180339887498949) % 1 - 0.5
-    return spread.expand(neurons, -1)
+def _reference(phases: Tensor, senders: int) -> Tensor:
+    """Return a direction per neuron (neurons, senders), another for each of the phases (neurons,) between 0 and 1."""
+    spread = torch.arange(1, senders + 1, dtype=torch.float64) * 0.6180339887498949
+    return (spread + phases[:, None]) % 1 - 0.5
 
 
 def fix_signs(w: Tensor) -> Tensor:
@@ -62,11 +62,15 @@ def fix_signs(w: Tensor) -> Tensor:
     return torch.where(w.gather(1, first) < 0, -w, w)
 
 
-def _finish(w: Tensor, idle: Tensor, generator: torch.Generator) -> Tensor:
+def _draw(neurons: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return a sign and a phase per neuron; what is drawn does not depend on how many neurons come at once."""
+    signs, phases = torch.rand(neurons, 2, generator=generator, dtype=torch.float64).T
+    return torch.where(signs < 0.5, -1.0, 1.0), phases
+
+
+def _finish(w: Tensor, signs: Tensor, idle: Tensor, generator: torch.Generator) -> Tensor:
     """Give each row a random sign, as an eigenvector has none of its own, and idle rows a random direction."""
-    w = fix_signs(w)
-    signs = torch.where(torch.rand(len(w), 1, generator=generator, dtype=torch.float64) < 0.5, -1.0, 1.0)
-    w = w * signs.to(w.device)
+    w = fix_signs(w) * signs[:, None].to(w)
     if idle.any():
         spare = torch.randn(int(idle.sum()), w.shape[1], generator=generator, dtype=torch.float64)
         w[idle] = torch.nn.functional.normalize(spare).to(w.device)
@@ -94,7 +98,8 @@ class DotWeights(Options):
         """Return unit vectors of shape (neurons, senders), with random signs."""
         neurons, senders, steps = first.shape
         a, b, basis = first.double(), second.double(), None
-        reference = _reference(neurons, senders).to(a)
+        signs, phases = _draw(neurons, generator)
+        reference = _reference(phases, senders).to(a)
         if senders > 2 * steps:  # the range has at most 2 S dimensions
             basis, r = torch.linalg.qr(torch.cat([a, b], dim=2))  # (n, D, 2S), (n, 2S, 2S)
             a, b = r[:, :, :steps], r[:, :, steps:]
@@ -115,7 +120,7 @@ class DotWeights(Options):
         if basis is not None:
             w = (basis @ w[:, :, None])[:, :, 0]
         idle = (first.abs().amax(dim=(1, 2)) == 0) & (second.abs().amax(dim=(1, 2)) == 0)
-        return _finish(w, idle, generator)
+        return _finish(w, signs, idle, generator)
 
 
 @dataclass(frozen=True)
@@ -129,14 +134,15 @@ class DistWeights(Options):
         """Return unit vectors of shape (neurons, senders), with random signs."""
         neurons, senders, steps = first.shape
         d = first.double() - second.double()  # (n, D, S)
-        reference = _reference(neurons, senders).to(d)
+        signs, phases = _draw(neurons, generator)
+        reference = _reference(phases, senders).to(d)
         if senders <= steps:
             w = _extreme(*safe_eigh(_outer(d, d)), reference, least=False)
         else:  # the same vector from the smaller of the two Gram matrices
             reference = (d.mT @ reference[:, :, None])[:, :, 0]
             w = (d @ _extreme(*safe_eigh(_outer(d.mT, d.mT)), reference, least=False)[:, :, None])[:, :, 0]
         idle = d.abs().amax(dim=(1, 2)) == 0
-        return _finish(w, idle, generator)
+        return _finish(w, signs, idle, generator)
 
 
 @dataclass(frozen=True)
