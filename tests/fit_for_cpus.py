@@ -12,14 +12,14 @@ from sswim.datasets import load_wind_farm
 MODELS = {
     "paper": {"hidden": (60,)},
     "paper, dist": {"hidden": (60,), "steps": Steps(weights="dist")},
-    "paper, two layers": {"hidden": (40, 30)},
+    "paper, two layers": {"hidden": (40, 20)},
 }
 
 
 def main(file, threads):
     torch.set_num_threads(threads)
     wind = load_wind_farm().resample("3h").mean()
-    train, test = wind["2014":"2015-03"], wind["2015-04":"2015-08"]
+    train, test = wind["2014-07":"2015-03"], wind["2015-04":"2015-06"]
     found = {}
     for name, options in {**MODELS, "default": None}.items():
         make = Forecaster(24, 8) if options is None else Forecaster.paper(24, 8, **options)

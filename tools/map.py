@@ -105,12 +105,12 @@ def page(found: dict[str, Walk]) -> str:
         "| --- | --- | --- |",
         "| 1: the initial batch X_I, Y_I | `draw_batch` | `sampling.draw_batch` |",
         "| 3: temporal parameters (`op_t`) | `set_times` | `steps/temporal.py` |",
-        "| 4 to 12: distribution P, one pair per neuron | `way.draw_pairs` | `sampling.ByPairs`, `steps/pairs.py` |",
-        "| 13, 14: weights (`op_w`) | `way.set_weights` | `steps/weights.py`: `DotWeights`, `DistWeights` |",
-        "| 15, 16: normalisation (`op_n`) | `normalize` | `steps/weights.py`: `MeanStd`, `Fluctuation` |",
-        "| 19: output delays (`op_c`) | `readout.solve` | `readout/trajectory.py`, `steps/delays.py` |",
-        "| 20: output supports (`op_sig`) | `readout.solve` | `readout/trajectory.py`, `steps/supports.py` |",
-        "| 21: output weights | `readout.solve` | `readout/trajectory.py`, `regression.py` |",
+        "| 4 to 11: distribution P, one pair per neuron | `way.draw_pairs` | `sampling.ByPairs`, `steps/pairs.py` |",
+        "| 12, 13: weights (`op_w`) | `way.set_weights` | `steps/weights.py`: `DotWeights`, `DistWeights` |",
+        "| 14, 15: normalisation (`op_n`) | `normalize` | `steps/weights.py`: `MeanStd`, `Fluctuation` |",
+        "| 16: output delays (`op_c`) | `readout.solve` | `readout/trajectory.py`, `steps/delays.py` |",
+        "| 17: output supports (`op_sig`) | `readout.solve` | `readout/trajectory.py`, `steps/supports.py` |",
+        "| 18: output weights | `readout.solve` | `readout/trajectory.py`, `regression.py` |",
     ]
     return "\n".join(lines) + "\n"
 

@@ -40,12 +40,12 @@ def sample_network(
         filters = layer.filters(signals.shape[1], network.steps)  # (N, S, I)
         state = LayerState(network, l, layer, filters, signals, batch, split.train, run)
         way = steps.way(state)
-        report = way.draw_pairs()  # lines 4 to 12: P and one pair per neuron
-        way.set_weights()  # lines 13 and 14, op_w: w~
-        normalize(state, steps.normalizer)  # lines 15 and 16, op_n: W, b, c
+        report = way.draw_pairs()  # lines 4 to 11: P and one pair per neuron
+        way.set_weights()  # lines 12 and 13, op_w: w~
+        normalize(state, steps.normalizer)  # lines 14 and 15, op_n: W, b, c
         signals = fire_layer(state)  # (N, S, M), the input of the next layer
         reports.append(replace(report, rates=_rates(signals)))
-    solution = readout.solve(network, split, batch, signals, run)  # lines 19 to 21: the output layer
+    solution = readout.solve(network, split, batch, signals, run)  # lines 16 to 18: the output layer
     size = network.batch_size(run.budget)
     return batch, SamplingReport(reports, solution, len(split.train), len(split.held_out), size, run.records)
 
@@ -260,7 +260,7 @@ class ByPairs:
         self._steps, self._state = steps, state
 
     def draw_pairs(self) -> LayerReport:
-        """Choose the metrics by entropy and draw one pair per neuron (lines 4 to 12)."""
+        """Choose the metrics by entropy and draw one pair per neuron (lines 4 to 11)."""
         steps, state = self._steps, self._state
         input_metrics: dict[str, Metric] = steps.input_metrics
         if state.l > 1:
@@ -308,7 +308,7 @@ class ByPairs:
         return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)
 
     def set_weights(self) -> None:
-        """Set the weights to the direction that separates each neuron's pair (lines 13 and 14)."""
+        """Set the weights to the direction that separates each neuron's pair (lines 12 and 13)."""
         layer, signals, run, l = self._state.layer, self._state.signals, self._state.run, self._state.l
         S, generator = self._state.filters.shape[1], self._state.run.random("weights", self._state.l)
         # In float64, so that an eigenvector does not depend on the processor's rounding.

@@ -1,4 +1,4 @@
-"""The paper's readout: an output's voltage draws the horizon. Its delays, supports and weights (lines 19 to 21)."""
+"""The paper's readout: an output's voltage draws the horizon. Its delays, supports and weights (lines 16 to 18)."""
 
 from __future__ import annotations
 

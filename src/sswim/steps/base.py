@@ -132,7 +132,7 @@ class Embedding(Metric, Protocol):
 
 
 class Pairs(Protocol):
-    """The distribution over pairs of samples, and how pairs are drawn from it (lines 4 to 10 of ``alg:sswim``)."""
+    """The distribution over pairs of samples, and how pairs are drawn from it (lines 4 to 11 of ``alg:sswim``)."""
 
     @property
     def entropy_samples(self) -> int | None:

@@ -227,7 +227,7 @@ def lower_triangle(matrix: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GradientPairs(Options):
-    r"""Pairs with similar inputs and different targets are likely: algorithm ``alg:sswim``, lines 4 to 10.
+    r"""Pairs with similar inputs and different targets are likely: algorithm ``alg:sswim``, lines 4 to 11.
 
     .. math:: P_{nm} \propto \frac{d_Y(y_n, y_m)}{d_X(x_n, x_m) + \epsilon}
 
