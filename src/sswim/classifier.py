@@ -21,25 +21,20 @@ from sswim.data.events import EventStreams, ExactEvents
 from sswim.data.inputs import InputEncoder
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split, kept_for_training
-from sswim.estimator import DTYPES, Estimator
+from sswim.estimator import Estimator
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import (
     Mistakes,
     Run,
     Seed,
-    check_choice,
-    check_device,
-    check_fraction,
-    check_seed,
-    check_widths,
-    parse_memory,
+    check_estimator,
     resolve,
 )
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
-from sswim.report import Facts, SamplingReport, Summary, TrainingReport, summarize
+from sswim.report import Facts, Summary, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.steps.fields import ReceptiveFields
 from sswim.steps.residual import PlainDepth
@@ -61,7 +56,7 @@ class _Options:
     training: Gradient | None
 
 
-class Classifier(ClassifierMixin, Estimator):
+class Classifier(ClassifierMixin, Estimator[ClassModel]):
     """Classify images, or signals and spikes in time, with a spiking network that is sampled.
 
     Parameters
@@ -202,14 +197,17 @@ class Classifier(ClassifierMixin, Estimator):
         """Check every option, and return them as objects; all mistakes are reported at once."""
         mistakes = Mistakes()
         check = mistakes.check
-        check(check_fraction, "validation", self.validation)
-        check(check_choice, "dtype", self.dtype, DTYPES)
-        check(parse_memory, self.memory)
-        check(check_widths, "hidden", self.hidden)
+        check_estimator(
+            mistakes,
+            hidden=self.hidden,
+            validation=self.validation,
+            dtype=self.dtype,
+            device=self.device,
+            memory=self.memory,
+            random_state=self.random_state,
+        )
         with mistakes.collect():
             resolve_kernels("kernel", self.kernel, 1)
-        check(check_device, "device", self.device)
-        check(check_seed, "random_state", self.random_state)
         steps = check(resolve, "steps", self.steps, STEPS, "resolved")
         options = _Options(
             check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve", "finish", "decisions"),
@@ -279,29 +277,9 @@ class Classifier(ClassifierMixin, Estimator):
         return self._fitted("classes_").classes
 
     @property
-    def network_(self) -> SpikingNetwork:
-        """The fitted network."""
-        return self._fitted("network_").network
-
-    @property
-    def report_(self) -> SamplingReport:
-        """What every step of the fit chose."""
-        return self._fitted("report_").report
-
-    @property
-    def training_(self) -> TrainingReport | None:
-        """What gradient training did, if there was any."""
-        return self._fitted("training_").report.solution.training
-
-    @property
     def n_features_in_(self) -> int:
         """Number of numbers in a sample."""
         return self._fitted("n_features_in_").inputs.features
-
-    def _fitted(self, name: str) -> ClassModel:
-        if "model_" not in vars(self):
-            raise AttributeError(f"{name}: this Classifier is not fitted yet.")
-        return self.model_
 
     def decision_function(self, X: object) -> np.ndarray:
         """Return how much speaks for each class: (samples, classes), or (samples,) for the second of two classes."""

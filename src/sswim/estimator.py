@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sswim import io
+from sswim.network.network import SpikingNetwork
 from sswim.options import Options, nearest
-from sswim.report import Facts
+from sswim.report import Facts, SamplingReport, TrainingReport
 
-__all__ = ["DTYPES", "Estimator"]
-
-DTYPES = ("float32", "float64")
+__all__ = ["Estimator"]
 
 
-class Estimator(BaseEstimator):
+class FittedModel(Protocol):
+    """What every fitted model has."""
+
+    @property
+    def network(self) -> SpikingNetwork:
+        """The network."""
+        ...
+
+    @property
+    def report(self) -> SamplingReport:
+        """What the fit did."""
+        ...
+
+
+M = TypeVar("M", bound=FittedModel)
+
+
+class Estimator(BaseEstimator, Generic[M]):
     """A scikit-learn estimator whose options may be objects, and which can be saved."""
+
+    model_: M
 
     # The named variants of each parameter that takes an option object.
     named_options: ClassVar[dict[str, Facts]] = {}
@@ -59,6 +77,27 @@ class Estimator(BaseEstimator):
         for name, value in values.items():
             setattr(self, name, value)
         return self
+
+    def _fitted(self, name: str) -> M:
+        """Return the fitted model, for the attribute `name`."""
+        if "model_" not in vars(self):
+            raise AttributeError(f"{name}: this {type(self).__name__} is not fitted yet.")
+        return self.model_
+
+    @property
+    def network_(self) -> SpikingNetwork:
+        """The fitted network."""
+        return self._fitted("network_").network
+
+    @property
+    def report_(self) -> SamplingReport:
+        """What every step of the fit chose."""
+        return self._fitted("report_").report
+
+    @property
+    def training_(self) -> TrainingReport | None:
+        """What gradient training did, if there was any."""
+        return self._fitted("training_").report.solution.training
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""

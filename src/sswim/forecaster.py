@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
-from sswim.estimator import DTYPES, Estimator
+from sswim.estimator import Estimator
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.forecasts import DirectForecasts, ForecastModel, ForecastStream, TrajectoryForecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
@@ -25,18 +25,14 @@ from sswim.options import (
     Run,
     Seed,
     check_choice,
-    check_device,
-    check_fraction,
+    check_estimator,
     check_integer,
-    check_seed,
-    check_widths,
-    parse_memory,
     resolve,
 )
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
 from sswim.readout.trajectory import Trajectory
-from sswim.report import Facts, SamplingReport, Summary, TrainingReport, summarize
+from sswim.report import Facts, Summary, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 
 __all__ = ["Forecaster"]
@@ -55,7 +51,7 @@ class _Options:
     training: Gradient | None
 
 
-class Forecaster(Estimator):
+class Forecaster(Estimator[ForecastModel]):
     """Forecast a multivariate series with a spiking network that is sampled, not trained by gradients.
 
     One small network runs along every channel, and each step ahead has weights of its own. `Forecaster.paper` is the paper's.
@@ -219,16 +215,19 @@ class Forecaster(Estimator):
         check = mistakes.check
         check(check_integer, "window", self.window, 1)
         check(check_integer, "horizon", self.horizon, 1)
-        check(check_fraction, "validation", self.validation)
         check(check_choice, "channels", self.channels, ("shared", "joint"))
         check(check_choice, "missing", self.missing, ("error", "interpolate"))
-        check(check_choice, "dtype", self.dtype, DTYPES)
-        check(parse_memory, self.memory)
-        check(check_widths, "hidden", self.hidden)
+        check_estimator(
+            mistakes,
+            hidden=self.hidden,
+            validation=self.validation,
+            dtype=self.dtype,
+            device=self.device,
+            memory=self.memory,
+            random_state=self.random_state,
+        )
         with mistakes.collect():
             resolve_kernels("kernel", self.kernel, 1)
-        check(check_device, "device", self.device)
-        check(check_seed, "random_state", self.random_state)
         steps = check(resolve, "steps", self.steps, STEPS, "resolved")
         options = _Options(
             check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve"),
@@ -259,21 +258,6 @@ class Forecaster(Estimator):
         return network.to(self.device)
 
     @property
-    def network_(self) -> SpikingNetwork:
-        """The fitted network."""
-        return self._fitted("network_").network
-
-    @property
-    def report_(self) -> SamplingReport:
-        """What every step of the fit chose."""
-        return self._fitted("report_").report
-
-    @property
-    def training_(self) -> TrainingReport | None:
-        """What gradient training did, if there was any."""
-        return self._fitted("training_").report.solution.training
-
-    @property
     def n_features_in_(self) -> int:
         """Number of columns."""
         return self._fitted("n_features_in_").encoder.columns
@@ -285,11 +269,6 @@ class Forecaster(Estimator):
         if columns is None or not all(isinstance(c, str) for c in columns):
             raise AttributeError("feature_names_in_: the series had no names of columns.")
         return np.asarray(columns, dtype=object)
-
-    def _fitted(self, name: str) -> ForecastModel:
-        if "model_" not in vars(self):
-            raise AttributeError(f"{name}: this Forecaster is not fitted yet.")
-        return self.model_
 
     def predict(self, X: SeriesLike) -> Forecasts:
         """Forecast the `horizon` rows that follow the end of `X`, in the data's own units.

@@ -28,6 +28,7 @@ __all__ = [
     "check_choice",
     "check_constants",
     "check_device",
+    "check_estimator",
     "check_fraction",
     "check_integer",
     "check_positive",
@@ -182,13 +183,7 @@ def check_result(step: str, value: object, *shape: int) -> Tensor:
 
 
 def parse_memory(memory: object) -> int:
-    """Return a memory budget in bytes.
-
-    Examples
-    --------
-    >>> parse_memory("1.5GB")
-    1500000000
-    """
+    """Return a memory budget in bytes, from a number or text such as ``"1.5GB"``."""
     units = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "b": 1.0, "": 1.0}
     if isinstance(memory, str):
         text = memory.strip().lower()
@@ -232,6 +227,25 @@ class Mistakes:
             raise self._found[0]
         if self._found:
             raise ValueError(f"{len(self._found)} mistakes:" + "".join(f"\n- {error}" for error in self._found))
+
+
+def check_estimator(
+    mistakes: Mistakes,
+    *,
+    hidden: object,
+    validation: object,
+    dtype: object,
+    device: object,
+    memory: object,
+    random_state: object,
+) -> None:
+    """Check the parameters that both estimators have."""
+    mistakes.check(check_widths, "hidden", hidden)
+    mistakes.check(check_fraction, "validation", validation)
+    mistakes.check(check_choice, "dtype", dtype, ("float32", "float64"))
+    mistakes.check(check_device, "device", device)
+    mistakes.check(parse_memory, memory)
+    mistakes.check(check_seed, "random_state", random_state)
 
 
 @dataclass(frozen=True)
