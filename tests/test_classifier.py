@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sswim import Classifier, Counts, FixedLambda, FromScratch, Gradient, Spikes, Voltage
+from sswim import Classifier, Counts, Direct, FixedLambda, FromScratch, Gradient, Spikes, Voltage
 from sswim.data import Latency, Poisson, Rate
 from sswim.data.labelled import LabelledSamples
 from sswim.datasets import load_images, read_idx
@@ -241,7 +241,11 @@ def test_same_seed_same_model(digits):
             lambda X, y: (X, y),
             "training: unknown name 'sgd'. Valid names: 'gradient', 'sample\\+gradient'",
         ),
-        ({"readout": 3}, lambda X, y: (X, y), "readout must be one of the names 'direct', 'voltage', 'spikes', or an object"),
+        (
+            {"readout": 3},
+            lambda X, y: (X, y),
+            "readout must be one of the names 'direct', 'voltage', 'spikes', or a Counts or a Voltage object",
+        ),
         ({"validation": 0.0, "dtype": "half"}, lambda X, y: (X, y), "2 mistakes:\n- validation must .*\n- dtype must be one"),
         ({"class_weight": "balanced", "readout": "voltage"}, lambda X, y: (X, y), "class_weight needs readout='direct'"),
         ({"validation": 0.0}, lambda X, y: (X, y), "validation must be a number between 0 and 1"),
@@ -441,3 +445,41 @@ EXPECTED = {"check_fit2d_1feature": "pairs of samples that differ cannot be draw
 @parametrize_with_checks([Classifier(hidden=(20,), random_state=0, verbose=0)], expected_failed_checks=lambda _: EXPECTED)
 def test_sklearn_checks(estimator, check):
     check(estimator)
+
+
+def test_all_mistakes_are_reported_at_once(digits):
+    model = Classifier(hidden=(0,), fields="bogus", encoder="imag", validation=3, readout="voltage", class_weight="balanced")
+    with pytest.raises(ValueError, match="5 mistakes") as error:
+        model.fit(*digits[:2])
+    for part in ("hidden must be", "fields must be 'auto'", "Did you mean 'image'", "validation must be", "class_weight needs"):
+        assert part in str(error.value)
+    with pytest.raises(ValueError, match="fields must be 'auto', None or a layout of channels such as .28, 28., got 6"):
+        classifier(fields=6).fit(*digits[:2])
+
+
+def test_mistakes_inside_of_an_option_are_listed_with_the_others():
+    with pytest.raises(ValueError, match="3 mistakes:\n- horizon.*\n- delays.*\n- supports.*$"):
+        Voltage(horizon=0, delays="corr", supports="none")
+
+
+@pytest.mark.parametrize("training", ["gradient", "sample+gradient"])
+def test_gradients_do_not_weigh_classes(digits, training):
+    with pytest.raises(ValueError, match="class_weight needs readout='direct' and training=None"):
+        classifier(class_weight="balanced", training=training).fit(*digits[:2])
+
+
+@pytest.mark.parametrize("readout", ["direct", "voltage"])
+def test_residuals_are_for_readouts_of_all_layers(digits, readout):
+    model = classifier(hidden=(30, 20), readout=readout).fit(*digits[:2])
+    assert (model.report_.layers[1].output_metric == "residual") == (readout == "direct")
+
+
+def test_an_option_of_another_kind_is_refused(digits):
+    with pytest.raises(
+        TypeError, match="readout must be one of the names 'direct', 'voltage', 'spikes', or a Counts or a Voltage"
+    ):
+        classifier(readout=Direct()).fit(*digits[:2])
+    with pytest.raises(
+        TypeError, match="steps must be one of the names 'paper', 'forecast', 'classify', or a Steps object, got 3"
+    ):
+        classifier(steps=3).fit(*digits[:2])

@@ -54,7 +54,7 @@ def test_fit_takes_the_options_of_the_forecaster(frame, tmp_path):
     assert "not a column" in run("fit", data, *FIT, "--out", model, "--covariate", "west", code=2).output
     run("fit", data, *FIT, "--out", model, "--paper", "--training", "sample+gradient", "--epochs", "2")
     assert len(Forecaster.load(model).training_.history) == 3 and Forecaster.load(model).training == Gradient(epochs=2)
-    assert "training: None has no options to set" in run("fit", data, *FIT, "--out", model, "--epochs", "2", code=2).output
+    assert "name one with --training" in run("fit", data, *FIT, "--out", model, "--epochs", "2", code=2).output
 
 
 def test_any_option_can_be_set_by_name(frame, tmp_path):

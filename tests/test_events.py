@@ -234,3 +234,37 @@ def test_the_network_takes_events_at_exact_times():
         net.activity(batch)
     with pytest.raises(ValueError, match=r"events must be on \(window, inputs\) = \(30, 8\), got \(30, 9\)"):
         net.simulate(as_events([([0.0], [8])], window=30).batch(torch.tensor([0])))
+
+
+def camera(count, seed=0, width=10, height=6):
+    """Return samples of a camera's events, and their classes: the left or the right half of the picture."""
+    rng = np.random.default_rng(seed)
+    samples, labels = [], rng.integers(0, 2, count)
+    for label in labels:
+        events = np.zeros(30, dtype=[("t", float), ("x", int), ("y", int), ("p", int)])
+        events["t"], events["p"] = np.sort(rng.uniform(0, 15, 30)), rng.integers(0, 2, 30)
+        events["x"], events["y"] = rng.integers(0, width // 2, 30) + label * (width // 2), rng.integers(0, height, 30)
+        samples.append(events)
+    return samples, labels
+
+
+@pytest.mark.parametrize(
+    "encoder", ["auto", ExactEvents(merge=2), ExactEvents(inputs=500), ExactEvents(inputs=120), ExactEvents(exact=False)]
+)
+def test_a_pixel_is_the_same_channel_whatever_other_samples_hold(encoder):
+    samples, labels = camera(60)
+    model = Classifier((30,), encoder=encoder, random_state=0, verbose=0).fit(samples, labels)
+    together = model.decision_function(samples)
+    alone = np.concatenate([model.decision_function([sample]) for sample in samples])
+    np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-5 * np.abs(together).max())  # float32 sums of other batches
+    assert model.score(samples, labels) > 0.9
+    outside = samples[0].copy()
+    outside["x"] += 40
+    with pytest.raises(ValueError, match=r"pixels must lie within \(polarities, rows, columns\) = \(2, 6, 10\), got"):
+        model.predict([outside])
+
+
+def test_rounding_loses_no_event():
+    streams = ExactEvents(exact=False).encode([([0.2, 14.6], [0, 1])])
+    batch = streams.batch(torch.tensor([0]))
+    assert streams.window == 15 and batch.times.tolist() == [0.0, 14.0] and batch.channels.tolist() == [0, 1]

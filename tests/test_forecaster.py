@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from sswim import Classifier, Direct, Forecaster, Gradient, Scaling, Steps, Trajectory
+from sswim import Classifier, Counts, Direct, Forecaster, Gradient, Scaling, Steps, Trajectory
 from sswim.evaluate import Persistence, RidgeOnLags
 from sswim.sampling import STEPS
 from sswim.steps import MeanStd, RandomWeights, TemporalGrid
@@ -611,3 +611,16 @@ def test_set_params_changes_all_or_nothing():
 def test_covariates_must_be_a_sequence(walk, covariates):
     with pytest.raises(TypeError, match=r"covariates must be a sequence of columns, such as \['hour'\], got"):
         small(covariates=covariates).fit(walk)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readout": Counts()}, "readout must be one of the names 'direct', 'trajectory', or a Direct or a Trajectory object"),
+        ({"scaling": Steps()}, "scaling must be one of the names .*, or a Scaling object"),
+        ({"training": 3}, "training must be one of the names 'gradient', 'sample.gradient', or a Gradient object, got 3"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused(walk, options, message):
+    with pytest.raises(TypeError, match=message):
+        small(**options).fit(walk)

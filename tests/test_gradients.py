@@ -70,7 +70,7 @@ def test_convolution_is_that_of_its_matrix_with_the_same_gradients(steps, seen, 
 @pytest.mark.parametrize("name", SURROGATES)
 def test_a_surrogate_is_the_derivative_of_its_smooth_step(name):
     surrogate = SURROGATES[name]
-    v = torch.linspace(-3, 5, 1001, dtype=torch.float64).requires_grad_()
+    v = torch.linspace(-3, 5, 1000, dtype=torch.float64).requires_grad_()  # without the kink at 1
     (slope,) = torch.autograd.grad(surrogate.smooth(v).sum(), v)
     torch.testing.assert_close(slope, surrogate.derivative(v.detach()))
     assert surrogate.smooth(torch.tensor(1.0)) == 0.5

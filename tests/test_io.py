@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from sswim import Direct, FixedLambda, Forecaster, Gradient, Scaling, Steps, Trajectory
+from sswim import Classifier, Counts, Direct, FixedLambda, Forecaster, Gradient, Scaling, Steps, Trajectory
 from sswim.io import FORMAT_VERSION
 from sswim.network import Morlet
 from sswim.sampling import STEPS
@@ -154,3 +154,23 @@ def test_files_of_an_older_format_are_refused(model, tmp_path):
     rewritten(path, lambda header, tensors: header.update(format_version=1, sswim_version="0.1.0"))
     with pytest.raises(ValueError, match=r"written in format 1 by sswim 0.1.0, .* reads format 2\. Fit the model anew\."):
         Forecaster.load(path)
+
+
+def test_a_file_with_an_empty_header_is_damaged(tmp_path):
+    save_file({"w": torch.zeros(2)}, tmp_path / "m.sswim", metadata={"sswim": "{}"})
+    with pytest.raises(ValueError, match="damaged, its parts do not fit together"):
+        Forecaster.load(tmp_path / "m.sswim")
+
+
+def test_a_readout_with_a_step_of_the_users_own_is_saved_without_it(tmp_path):
+    class Mine(FixedLambda):
+        pass
+
+    X, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 2
+    fitted = Classifier((10,), readout=Counts(regularization=Mine(0.1), loss="squared_error"), random_state=0, verbose=0).fit(
+        X, y
+    )
+    fitted.save(tmp_path / "m.sswim")
+    with pytest.warns(UserWarning, match="regularization was an object of your own"):
+        loaded = Classifier.load(tmp_path / "m.sswim")
+    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sswim.classes import ClassModel, labelled_samples
 from sswim.data.events import EventStreams, ExactEvents
-from sswim.data.inputs import InputEncoder
+from sswim.data.inputs import InputEncoder, check_encoder
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split, kept_for_training
 from sswim.estimator import Estimator
@@ -29,7 +29,7 @@ from sswim.options import (
     Run,
     Seed,
     check_estimator,
-    resolve,
+    resolve_kind,
 )
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
@@ -71,7 +71,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
     fields : "auto", sequence of int or None
         Whether each neuron of the first layer sees a patch of the input only, see `sswim.steps.ReceptiveFields`: how channels
         are laid out, such as (28, 28) for flattened images. ``"auto"`` takes the layout of images (samples, rows, columns)
-        that an encoder is named for, and of cameras' events.
+        that an encoder is named for, and of cameras' events. Training from scratch has no fields.
     kernel : str, callable, or sequence of these
         Kernels of the hidden layers, as in `Forecaster`.
     readout : {"direct", "voltage", "spikes"}, Counts, Voltage or Spikes
@@ -184,11 +184,11 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
             samples = labelled_samples(inputs, values[order], shuffled, len(classes), options.readout, seed, weights)
             split, network = Split.at(samples, kept), self._network(inputs, len(classes), options, run)
             if options.training is None or not options.training.from_scratch:
-                batch, report = sample_network(network, split, self._steps(inputs, options), options.readout, run)
+                report = sample_network(network, split, self._steps(inputs, options), options.readout, run)
             else:
-                batch, report = start_from_scratch(network, split, run)
+                report = start_from_scratch(network, split, run)
             if options.training is not None:
-                report = improve(network, split, options.readout, options.training, batch, report, run)
+                report = improve(network, split, options.readout, options.training, report, run)
             report = replace(report, solution=options.readout.finish(network, split, report.solution, run))
         self.model_ = ClassModel(inputs, network, options.readout, report, classes, run.budget)
         return self
@@ -208,16 +208,28 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         )
         with mistakes.collect():
             resolve_kernels("kernel", self.kernel, 1)
-        steps = check(resolve, "steps", self.steps, STEPS, "resolved")
+        steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
         options = _Options(
-            check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve", "finish", "decisions"),
+            check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage),
             steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
-            None if self.training is None else check(resolve, "training", self.training, TRAININGS, "descend"),
+            None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
         )
+        with mistakes.collect():
+            check_encoder("encoder", self.encoder)
+        with mistakes.collect():
+            self._check_layout()
+        if self.class_weight is not None and (not isinstance(options.readout, Counts) or self.training is not None):
+            with mistakes.collect():
+                raise ValueError("class_weight needs readout='direct' and training=None: nothing else weighs classes.")
         mistakes.report()
-        if self.class_weight is not None and not isinstance(options.readout, Counts):
-            raise ValueError("class_weight needs readout='direct'.")
         return options
+
+    def _check_layout(self) -> None:
+        """Refuse a layout of channels that is none."""
+        if self.fields is None or self.fields == "auto":
+            return
+        if isinstance(self.fields, str) or not isinstance(self.fields, Iterable):
+            raise ValueError(f"fields must be 'auto', None or a layout of channels such as (28, 28), got {self.fields!r}.")
 
     def _labels(self, y: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return the classes, and the number of each sample's class."""
@@ -246,11 +258,9 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         if isinstance(steps.weights, RandomWeights):
             steps = replace(steps, depth=PlainDepth())  # residuals do not matter to random weights
         fields = inputs.layout if self.fields == "auto" else self.fields
-        if isinstance(fields, str):
-            raise ValueError(f"fields must be 'auto', None or a layout of channels such as (28, 28), got {self.fields!r}.")
         if fields is None or (self.fields == "auto" and (inputs.encoder is None or len(inputs.layout) < 2)):
             return steps
-        shape = tuple(fields)
+        shape = tuple(int(n) for n in fields)
         if math.prod(shape) != inputs.channels:
             raise ValueError(f"fields: a layout of {shape} has {math.prod(shape)} channels, but X has {inputs.channels}.")
         return replace(steps, weights=ReceptiveFields(shape, steps.weights))

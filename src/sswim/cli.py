@@ -135,6 +135,8 @@ def fit(
         given = {"hidden": _widths(hidden), "readout__skip": skip, "scaling": scaling, "training": training}
         model.set_params(**{name: value for name, value in given.items() if value is not None})
         if epochs is not None:
+            if training is None:
+                raise ValueError("--epochs is for a training by gradients: name one with --training.")
             model.set_params(training__epochs=epochs)
         model.set_params(**dict(_setting(text) for text in settings or ())).fit(read_series(data), breaks=breaks)
         model.save(out)

@@ -27,7 +27,7 @@ from sswim.options import (
     check_choice,
     check_estimator,
     check_integer,
-    resolve,
+    resolve_kind,
 )
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
@@ -200,11 +200,11 @@ class Forecaster(Estimator[ForecastModel]):
             samples = SeriesWindows([encoder(r) for r in rows], self.window, self.horizon, stride)
             split = Split.at(samples, kept * samples.batch)
             if options.training is None or not options.training.from_scratch:
-                batch, report = sample_network(network, split, options.steps, options.readout, run)
+                report = sample_network(network, split, options.steps, options.readout, run)
             else:
-                batch, report = start_from_scratch(network, split, run)
+                report = start_from_scratch(network, split, run)
             if options.training is not None:
-                report = improve(network, split, options.readout, options.training, batch, report, run)
+                report = improve(network, split, options.readout, options.training, report, run)
         kind = TrajectoryForecasts if isinstance(network.readout, VoltageReadout) else DirectForecasts
         self.model_ = kind(encoder, network, report, series.names, self.missing, run.budget)
         return self
@@ -228,12 +228,12 @@ class Forecaster(Estimator[ForecastModel]):
         )
         with mistakes.collect():
             resolve_kernels("kernel", self.kernel, 1)
-        steps = check(resolve, "steps", self.steps, STEPS, "resolved")
+        steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
         options = _Options(
-            check(resolve, "readout", self.readout, READOUTS, "build", "solve", "improve"),
+            check(resolve_kind, "readout", self.readout, READOUTS, Direct, Trajectory),
             steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
-            check(resolve, "scaling", self.scaling, SCALINGS, "replace"),
-            None if self.training is None else check(resolve, "training", self.training, TRAININGS, "descend"),
+            check(resolve_kind, "scaling", self.scaling, SCALINGS, Scaling),
+            None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
         )
         mistakes.report()
         return options

@@ -52,6 +52,8 @@ class _Writer:
             return value.item()
         if value is None or isinstance(value, (str, int, float, bool)):
             return value
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
         if isinstance(value, Tensor):
             self.tensors[name] = value.detach().cpu().contiguous()
             return {"tensor": name}
@@ -67,7 +69,9 @@ class _Writer:
             return self._network(name, value)
         if dataclasses.is_dataclass(value) and CLASSES.get(type(value).__name__) is type(value):
             names = [field.name for field in dataclasses.fields(value)]
-            fields = {key: self(f"{name}.{key}", getattr(value, key), leave_out=leave_out) for key in names}
+            # A fitted model's readout may hold steps of the user's own, which predictions do not need.
+            optional = {key: leave_out or key == "readout" for key in names}
+            fields = {key: self(f"{name}.{key}", getattr(value, key), leave_out=optional[key]) for key in names}
             return {"class": type(value).__name__, "fields": fields}
         if leave_out:
             return {"unsaved": repr(value)}
@@ -225,14 +229,15 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
         raise ValueError(f"{path}: not a model file, or damaged ({error}).") from error
     if header is None:
         raise ValueError(f"{path}: a safetensors file, but not written by sswim.")
-    if header["format_version"] != FORMAT_VERSION:
-        remedy = "Upgrade sswim" if header["format_version"] > FORMAT_VERSION else "Fit the model anew"
+    version, kind = header.get("format_version"), header.get("kind")
+    if isinstance(version, int) and version != FORMAT_VERSION:
+        remedy = "Upgrade sswim" if version > FORMAT_VERSION else "Fit the model anew"
         raise ValueError(
-            f"{path}: written in format {header['format_version']} by sswim {header['sswim_version']}, this is sswim "
-            f"{__version__} and reads format {FORMAT_VERSION}. {remedy}."
+            f"{path}: written in format {version} by sswim {header.get('sswim_version')}, this is sswim {__version__} and "
+            f"reads format {FORMAT_VERSION}. {remedy}."
         )
-    if header["kind"] != cls.__name__:
-        raise ValueError(f"{path}: holds a {header['kind']}, not a {cls.__name__}. Use {header['kind']}.load.")
+    if kind is not None and kind != cls.__name__:
+        raise ValueError(f"{path}: holds a {kind}, not a {cls.__name__}. Use {kind}.load.")
     try:
         if header["checksum"] != _checksum(tensors):
             raise ValueError("its numbers have changed since it was written")

@@ -39,6 +39,7 @@ __all__ = [
     "parse_memory",
     "peak_memory",
     "resolve",
+    "resolve_kind",
     "resolve_several",
 ]
 
@@ -121,18 +122,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
 
 
 def resolve(argument: str, value: object, choices: Mapping[str, T], *methods: str) -> T:
-    """Return the step that a name stands for, or `value` itself if it is a step object.
-
-    Parameters
-    ----------
-    argument : str
-        Name of the argument, for the error.
-    value : str or object
-        What the user passed.
-    choices : mapping of str to object
-        The named variants.
-    *methods : str
-        The methods that a step of the user's own must have.
+    """Return the step that a name stands for, or `value` itself if it is a step object with all `methods`.
 
     Examples
     --------
@@ -153,6 +143,14 @@ def resolve(argument: str, value: object, choices: Mapping[str, T], *methods: st
         a = "a method" if len(methods) == 1 else "the methods"
         raise TypeError(f"{argument} must be one of the names {names}, or an object with {a} {needed}, got {value!r}{lack}.")
     return value  # type: ignore[return-value]
+
+
+def resolve_kind(argument: str, value: object, choices: Mapping[str, T], *kinds: type) -> T:
+    """Return the option object that a name stands for, or `value` itself if it is of one of the kinds."""
+    if isinstance(value, str) or isinstance(value, kinds):
+        return resolve(argument, value, choices)
+    names, objects = ", ".join(map(repr, choices)), " or ".join(f"a {kind.__name__}" for kind in kinds)
+    raise TypeError(f"{argument} must be one of the names {names}, or {objects} object, got {value!r}.")
 
 
 def resolve_several(
@@ -199,6 +197,14 @@ def parse_memory(memory: object) -> int:
     return int(size)
 
 
+class SeveralMistakes(ValueError):
+    """Several mistakes in a user's options."""
+
+    def __init__(self, errors: Sequence[Exception]) -> None:
+        super().__init__(f"{len(errors)} mistakes:" + "".join(f"\n- {error}" for error in errors))
+        self.errors = errors
+
+
 class Mistakes:
     """Collects what is wrong with a user's options, to report all of it at once."""
 
@@ -210,7 +216,7 @@ class Mistakes:
         try:
             return rule(*arguments, **options)
         except (TypeError, ValueError) as error:
-            self._found.append(error)
+            self._add(error)
             return arguments[1] if len(arguments) > 1 else None  # type: ignore[return-value]
 
     @contextmanager
@@ -219,14 +225,17 @@ class Mistakes:
         try:
             yield
         except (TypeError, ValueError) as error:
-            self._found.append(error)
+            self._add(error)
+
+    def _add(self, error: Exception) -> None:
+        self._found += error.errors if isinstance(error, SeveralMistakes) else [error]
 
     def report(self) -> None:
         """Raise what was found: the one error itself, or one error that lists several."""
         if len(self._found) == 1:
             raise self._found[0]
         if self._found:
-            raise ValueError(f"{len(self._found)} mistakes:" + "".join(f"\n- {error}" for error in self._found))
+            raise SeveralMistakes(self._found)
 
 
 def check_estimator(
@@ -318,24 +327,7 @@ class StepRecord:
 
 
 class Run:
-    """How a fit is run: memory budget, random generators, progress bars on a terminal, and a record of every step.
-
-    Parameters
-    ----------
-    memory : str or int
-        Budget, such as ``"1GB"``.
-    random_state : int or numpy generator, optional
-        Same seed, same result.
-    verbose : int
-        1 shows progress bars, 0 nothing.
-
-    Attributes
-    ----------
-    budget : int
-        In bytes.
-    random : Randomness
-    records : list of StepRecord
-    """
+    """How a fit is run: `budget` of memory in bytes, `random` generators, progress bars if `verbose`, `records` of steps."""
 
     def __init__(self, memory: str | int = "1GB", random_state: Seed = None, verbose: int = 0) -> None:
         self.budget, self.random, self.verbose = parse_memory(memory), Randomness(random_state), verbose

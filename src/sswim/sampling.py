@@ -15,7 +15,18 @@ from sswim.network.events import dense
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.layer import Workspace, filter_signals
 from sswim.network.network import SpikingNetwork
-from sswim.options import Mistakes, Options, Run, Seed, check_fraction, check_integer, check_result, resolve, resolve_several
+from sswim.options import (
+    Mistakes,
+    Options,
+    Run,
+    Seed,
+    check_fraction,
+    check_integer,
+    check_result,
+    resolve,
+    resolve_kind,
+    resolve_several,
+)
 from sswim.readout import default_readout
 from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
@@ -29,9 +40,7 @@ __all__ = ["STEPS", "ResolvedSteps", "Steps", "as_samples", "as_split", "sample"
 
 
 @torch.no_grad()
-def sample_network(
-    network: SpikingNetwork, split: Split, steps: ResolvedSteps, readout: Solver, run: Run
-) -> tuple[InitialBatch, SamplingReport]:
+def sample_network(network: SpikingNetwork, split: Split, steps: ResolvedSteps, readout: Solver, run: Run) -> SamplingReport:
     """Set all parameters of a network from samples (algorithm ``alg:sswim``)."""
     batch = draw_batch(network, split.train, steps.initial_batch, run)  # line 1: X_I, Y_I
     signals, reports = batch.signals, []  # (D, O, M)
@@ -47,7 +56,7 @@ def sample_network(
         reports.append(replace(report, rates=_rates(signals)))
     solution = readout.solve(network, split, batch, signals, run)  # lines 16 to 18: the output layer
     size = network.batch_size(run.budget)
-    return batch, SamplingReport(reports, solution, len(split.train), len(split.held_out), size, run.records)
+    return SamplingReport(reports, solution, len(split.train), len(split.held_out), size, run.records)
 
 
 def sample(
@@ -98,12 +107,13 @@ def sample(
     (160, 0)
     """
     mistakes = Mistakes()
-    chosen = resolve("steps", steps, STEPS, "resolved").resolved(mistakes)
+    chosen = resolve_kind("steps", steps, STEPS, Steps).resolved(mistakes)
+    usual = default_readout(network)
+    solver: Solver = usual if readout is None else mistakes.check(resolve, "readout", readout, {}, "solve")
     mistakes.report()
     split = as_split(as_samples(X, Y, network), validation, network)
     with Run(memory, random_state, verbose) as run:
-        readout = default_readout(network) if readout is None else readout
-        return sample_network(network, split, chosen, readout, run)[1]
+        return sample_network(network, split, chosen, solver, run)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from sswim.options import Options, check_integer, check_positive
 
 __all__ = ["EventStreams", "ExactEvents", "Sample", "as_events", "is_events"]
 
+Layout = tuple[int, ...]
 # Times and channels, or a structured array.
 Sample = tuple[npt.ArrayLike, npt.ArrayLike] | np.ndarray
 
@@ -37,11 +38,14 @@ class EventStreams:
         Whether batches keep the exact times, or the nearest steps.
     layout : tuple of int
         How channels are laid out: polarity, height and width of an event camera's.
+    pixels : tuple of int or None
+        Numbers of polarities, rows and columns of an event camera, whatever becomes of its channels later.
     """
 
     def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
         self.inputs, self.window, self.exact = inputs, window, True
         self.layout: tuple[int, ...] = (inputs,)
+        self.pixels: tuple[int, ...] | None = None
         ends = torch.tensor([0, *(len(t) for t in times)]).cumsum(dim=0)
         self._first, self._last = ends[:-1], ends[1:]
         self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
@@ -62,8 +66,8 @@ class EventStreams:
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._times[place], self._channels[place]
-        times = times if self.exact else times.round()
         seen = times < self.window
+        times = times if self.exact else times.round().clamp_max(self.window - 1)
         return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
 
 
@@ -93,9 +97,11 @@ class ExactEvents(Options):
         check_positive("ExactEvents: scale", self.scale)
         check_integer("ExactEvents: merge", self.merge, 1)
 
-    def encode(self, X: Iterable[Sample], window: int | None = None, inputs: int | None = None) -> EventStreams:
-        """Return the events of samples; `window` and `inputs` are those of a fitted network."""
-        streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps)
+    def encode(
+        self, X: Iterable[Sample], window: int | None = None, inputs: int | None = None, pixels: Layout | None = None
+    ) -> EventStreams:
+        """Return the events of samples; `window`, `inputs` and `pixels` are those of the samples of a fit."""
+        streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps, pixels=pixels)
         streams.exact = self.exact
         if self.merge > 1:
             streams._channels = streams._channels // self.merge
@@ -118,7 +124,14 @@ def is_events(X: object) -> bool:
     return isinstance(first, tuple) and len(first) == 2 and all(np.ndim(part) == 1 for part in first)
 
 
-def as_events(X: Iterable[Sample], *, scale: float = 1.0, inputs: int | None = None, window: int | None = None) -> EventStreams:
+def as_events(
+    X: Iterable[Sample],
+    *,
+    scale: float = 1.0,
+    inputs: int | None = None,
+    window: int | None = None,
+    pixels: Layout | None = None,
+) -> EventStreams:
     """Return events of samples, from pairs (times, channels) or structured arrays.
 
     Parameters
@@ -126,11 +139,13 @@ def as_events(X: Iterable[Sample], *, scale: float = 1.0, inputs: int | None = N
     X : sequence
         Of each sample a pair of equally long sequences (times, channels), or a structured array as event cameras and `tonic`
         have them: with the field ``t`` (or ``ts``), and ``x``, ``y``, ``p`` as far as they are there. A pixel's channel is
-        ``(p * height + y) * width + x``, with width and height the largest that occur.
+        ``(p * height + y) * width + x``.
     scale : float
         What times are multiplied by to become steps.
     inputs, window : int, optional
         Number of channels and of steps. Default: as many as occur.
+    pixels : tuple of int, optional
+        Numbers of polarities, rows and columns of a camera. Default: as many as occur.
 
     Examples
     --------
@@ -145,22 +160,23 @@ def as_events(X: Iterable[Sample], *, scale: float = 1.0, inputs: int | None = N
     fields = [places.shape[1] for _, places in pairs if len(places)]
     if len(set(fields)) > 1:
         raise ValueError("X: some samples have other fields than others.")
-    layout = None
     if fields and fields[0] == 3:  # x, y, p
-        size = np.max([places.max(axis=0) for _, places in pairs if len(places)], axis=0) + 1
-        channels = [(p[:, 2] * size[1] + p[:, 1]) * size[0] + p[:, 0] if len(p) else p[:, 0] for _, p in pairs]
-        layout = (int(size[2]), int(size[1]), int(size[0]))
+        size = tuple(int(n) + 1 for n in np.max([places.max(axis=0) for _, places in pairs if len(places)], axis=0)[::-1])
+        pixels = size if pixels is None else pixels
+        if any(n > known for n, known in zip(size, pixels, strict=True)):
+            raise ValueError(f"X: pixels must lie within (polarities, rows, columns) = {pixels}, got {size}.")
+        channels = [(p[:, 2] * pixels[1] + p[:, 1]) * pixels[2] + p[:, 0] if len(p) else p[:, 0] for _, p in pairs]
     else:
-        channels = [places[:, 0] for _, places in pairs]
+        pixels, channels = None, [places[:, 0] for _, places in pairs]
     times = [t * scale for t, _ in pairs]
     most = 1 + max((int(c.max()) for c in channels if len(c)), default=0)
     if inputs is not None and most > check_integer("inputs", inputs, 1):
         raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
     last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
     streams = EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
-    if layout is not None and inputs in (None, math.prod(layout)):
-        streams.layout = layout
-        streams.inputs = math.prod(layout)
+    streams.pixels = pixels
+    if pixels is not None and inputs in (None, math.prod(pixels)):
+        streams.layout, streams.inputs = pixels, math.prod(pixels)
     return streams
 
 

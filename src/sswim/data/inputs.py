@@ -15,7 +15,7 @@ from sswim.data.events import EventStreams, ExactEvents, is_events
 from sswim.data.spikes import ENCODERS, SpikeEncoder
 from sswim.options import resolve
 
-__all__ = ["InputEncoder"]
+__all__ = ["InputEncoder", "check_encoder"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,15 @@ class InputEncoder:
         How channels are laid out, such as height and width of an image.
     scale : tuple of float or None
         Least and largest intensity of the training samples, which are brought to 0 and 1.
+    pixels : tuple of int or None
+        Numbers of polarities, rows and columns of an event camera.
     """
 
     encoder: SpikeEncoder | ExactEvents | None
     shape: tuple[int, ...]
     layout: tuple[int, ...]
     scale: tuple[float, float] | None
+    pixels: tuple[int, ...] | None = None
 
     @classmethod
     def fit(cls, X: object, encoder: str | SpikeEncoder | ExactEvents | None) -> tuple[Self, Tensor | EventStreams]:
@@ -45,7 +48,7 @@ class InputEncoder:
         if isinstance(encoder, ExactEvents) or (encoder == "auto" and is_events(X)):
             events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
             streams = events.encode(X)  # type: ignore[arg-type]
-            return cls(events, (streams.window, streams.inputs), streams.layout, None), streams
+            return cls(events, (streams.window, streams.inputs), streams.layout, None, streams.pixels), streams
         array = _array(X)
         chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
         if chosen is None and array.ndim != 3:
@@ -84,7 +87,8 @@ class InputEncoder:
         if isinstance(self.encoder, ExactEvents):
             if isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype != object):
                 raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
-            return self.encoder.encode(X, *self.shape)  # type: ignore[arg-type]
+            window, inputs = self.shape
+            return self.encoder.encode(X, window, inputs, self.pixels)  # type: ignore[arg-type]
         if is_events(X):
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got events.")
         array = _array(X)
@@ -106,6 +110,13 @@ class InputEncoder:
                 stacklevel=4,
             )
         return values.flatten(1)
+
+
+def check_encoder(name: str, encoder: object) -> object:
+    """Return `encoder` if it is the name of an encoder, an encoder, or None."""
+    if encoder is None or encoder == "auto" or isinstance(encoder, ExactEvents):
+        return encoder
+    return resolve(name, encoder, {"auto": None, **ENCODERS}, "encode")
 
 
 def _array(X: object) -> np.ndarray:

@@ -18,7 +18,6 @@ from sswim.network.network import SpikingNetwork
 from sswim.options import Run
 from sswim.readout.base import Loss, ReadoutOptions
 from sswim.report import LayerReport, SamplingReport, Solution, TrainingDiverged, TrainingReport
-from sswim.steps.base import InitialBatch
 
 __all__ = ["TRAININGS", "FromScratch", "Gradient", "improve", "start_from_scratch"]
 
@@ -83,15 +82,14 @@ TRAININGS: dict[str, Gradient] = {"gradient": FromScratch(), "sample+gradient": 
 
 
 @torch.no_grad()
-def start_from_scratch(network: SpikingNetwork, split: Split, run: Run) -> tuple[InitialBatch, SamplingReport]:
+def start_from_scratch(network: SpikingNetwork, split: Split, run: Run) -> SamplingReport:
     """Set a network's parameters at random."""
     few = torch.randperm(len(split.train), generator=torch.Generator().manual_seed(0))[:FEW]
     initialize(network, dense(split.train.inputs(few)), random_state=run.random.seed)
     none, lambdas = torch.zeros(0, 2, dtype=torch.long), torch.full((len(network.readout.weights),), 1e-4)
     layers = [LayerReport("", "", {}, none, torch.zeros(n), True) for n in network.hidden]
-    empty = InitialBatch(few, torch.empty(0), torch.empty(0))
     size = network.batch_size(run.budget)
-    return empty, SamplingReport(layers, Solution(lambdas), len(split.train), len(split.held_out), size, run.records)
+    return SamplingReport(layers, Solution(lambdas), len(split.train), len(split.held_out), size, run.records)
 
 
 def improve(
@@ -99,12 +97,11 @@ def improve(
     split: Split,
     readout: ReadoutOptions,
     training: Gradient,
-    batch: InitialBatch,
     report: SamplingReport,
     run: Run,
 ) -> SamplingReport:
     """Train a network by gradients, and return the report of the fit with what changed."""
-    solution = readout.improve(network, split, batch, report.solution, training, run)
+    solution = readout.improve(network, split, report.solution, training, run)
     group = split.train.together
     few = Part(split.train, 0, min(len(split.train), max(FEWER // group, 1) * group))
     spikes = network.simulate(few.inputs(slice(None))).spikes

@@ -141,6 +141,8 @@ class SpikingNetwork(nn.Module):
                 spiking=spiking_output,
                 dtype=dtype,
             )
+        if readout.outputs != outputs:
+            raise ValueError(f"readout must have as many outputs as the network, {outputs}, got {readout.outputs}.")
         self.readout: Readout = readout
         self.surrogate = resolve("surrogate", surrogate, SURROGATES, "derivative")
         self.detach_refractory, self.checkpoint, self.soft = detach_refractory, checkpoint, False

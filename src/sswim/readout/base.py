@@ -86,9 +86,7 @@ class ReadoutOptions(Solver, Protocol):
         """Return an output of the right sizes, its parameters still to be set."""
         ...
 
-    def improve(
-        self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
-    ) -> Solution:
+    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the network by gradients, and return what the output is then."""
         ...
 

@@ -84,6 +84,10 @@ class Counts(Options):
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
         """Set the weights that read the traces, from all samples."""
         readout = network.readout
+        if not isinstance(readout, TraceReadout) or readout.lags:
+            raise TypeError("network: Counts reads traces alone. Build it with readout=TraceReadout(..., lags=0).")
+        if self.loss == "log_loss" and network.horizon != 1:
+            raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
         with run.step("output weights"):
             sums, kept = self._gather(network, split, run)
@@ -118,9 +122,7 @@ class Counts(Options):
                 place.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
         return sums, kept
 
-    def improve(
-        self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
-    ) -> Solution:
+    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the network down the cross entropy."""
         report = training.descend(network, split.train, split.held_out, run, loss=cross_entropy, penalty=0.0)
         return replace(solution, temperature=self._temperature(network, split.held_out, run), training=report)

@@ -119,13 +119,13 @@ class Direct(Options):
 
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
         """Set the output's weights and corrections from all rows; penalties are chosen on the validation rows."""
-        origins, kept = _origins(network, split, run)
-        regularization = resolve("regularization", self.regularization, REGULARIZATION)
-        return _Fit(origins, kept, regularization, run).solution()
+        return self._fit(network, split, run)
 
-    def improve(
-        self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
-    ) -> Solution:
+    def _fit(self, network: SpikingNetwork, split: Split, run: Run) -> Solution:
+        regularization = resolve("regularization", self.regularization, REGULARIZATION)
+        return _Fit(*_origins(network, split, run), regularization, run).solution()
+
+    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the network; go back to the sampled one if that forecasts the validation rows better."""
         readout: TraceReadout = network.readout  # type: ignore[assignment]
         before = {name: v.clone() for name, v in network.state_dict().items()}
@@ -140,7 +140,7 @@ class Direct(Options):
         if training.from_scratch:
             score, quantiles = held_out_errors(*_origins(network, split, run), run)
             return replace(solution, score=score, quantiles=quantiles, training=report)
-        trained = self.solve(network, split, batch, torch.empty(0), run)
+        trained = self._fit(network, split, run)
         if trained.score < solution.score:
             return replace(trained, training=report)
         network.load_state_dict(before)
@@ -150,7 +150,9 @@ class Direct(Options):
 def _origins(network: SpikingNetwork, split: Split, run: Run) -> tuple[Origins, int]:
     """Return the rows along the series, and how many of the first ones are for training."""
     if not isinstance(split.whole, SeriesWindows):
-        raise TypeError("Direct runs along series: use it through Forecaster, or pass readout=Counts() for single samples.")
+        raise TypeError(
+            "Direct runs along series: use it through Forecaster, or pass readout=Counts(loss='squared_error') for samples."
+        )
     lags = network.readout.weights.shape[1] - sum(network.hidden) * len(network.readout.constants)
     origins = Origins(network, split.whole.segments, skip=lags > 0, memory=run.budget // 4)
     return origins, len(split.train) // origins.batch

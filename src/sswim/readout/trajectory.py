@@ -90,9 +90,7 @@ class Trajectory(Options):
             return ASSEMBLIES["exact" if work <= EXACT_WORK else "fast"]
         return resolve("assembly", self.assembly, ASSEMBLIES)
 
-    def improve(
-        self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
-    ) -> Solution:
+    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the network; the loss is the one that sampling minimised, with the same penalty."""
         penalty = None if training.from_scratch else solution.lambdas
         report = training.descend(network, split.train, split.held_out, run, penalty=penalty)
@@ -103,7 +101,7 @@ def _voltage(network: SpikingNetwork) -> VoltageReadout:
     if not isinstance(network.readout, VoltageReadout):
         raise TypeError(
             "network: its output reads traces at the window's end, but this readout sets a voltage. Build the network without "
-            "readout=..., or pass readout=Counts() to sample."
+            "readout=..., or pass readout=Counts(loss='squared_error') to sample."
         )
     return network.readout
 

@@ -87,9 +87,7 @@ class Voltage(Options):
         """Fit the voltages to the surrogate, as in the paper."""
         return self._trajectory().solve(network, split, batch, spikes, run)
 
-    def improve(
-        self, network: SpikingNetwork, split: Split, batch: InitialBatch, solution: Solution, training: Training, run: Run
-    ) -> Solution:
+    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the network down the cross entropy of the mean voltages."""
         with _voltage(network).as_voltage():
             report = training.descend(network, split.train, split.held_out, run, loss=cross_entropy, penalty=0.0)

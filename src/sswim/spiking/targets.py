@@ -24,7 +24,7 @@ from sswim.evaluate.metrics import coincidence, van_rossum
 from sswim.network.kernels import delay_of_lag, kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
-from sswim.options import Mistakes, Run, Seed, StepRecord, check_choice, check_integer, check_positive, resolve
+from sswim.options import Mistakes, Run, Seed, StepRecord, check_choice, check_integer, check_positive, resolve, resolve_kind
 from sswim.readout.traces import Assembly
 from sswim.readout.trajectory import output_times
 from sswim.report import LayerReport, Solution
@@ -171,7 +171,7 @@ def sample_spikes(
         several,
         regularization,
     )
-    chosen = resolve("steps", steps, STEPS, "resolved").resolved(mistakes)
+    chosen = resolve_kind("steps", steps, STEPS, Steps).resolved(mistakes)
     mistakes.report()
     if not several:
         raise ValueError("refractory_supports: needs at least one support, in steps, got none.")
@@ -181,7 +181,7 @@ def sample_spikes(
             for samples in (split.train, split.held_out):
                 for part in batches(len(samples), network.batch_size(run.budget)):
                     check_trains(samples.targets(part))
-        _, report = sample_network(network, split, chosen, readout, run)
+        report = sample_network(network, split, chosen, readout, run)
     counts = report.samples, report.validation_samples, report.batch_size
     return SpikeReport(report.layers, readout.table, method, *counts, report.steps)
 

@@ -103,9 +103,9 @@ class ResidualDepth(Options):
         check_integer("ResidualDepth: samples", self.samples, 2)
         check_integer("ResidualDepth: components", self.components, 1)
 
-    def way(self, state: LayerState) -> ByResiduals:
-        """Return how this step samples one layer."""
-        return ByResiduals(self, state)
+    def way(self, state: LayerState) -> ByResiduals | None:
+        """Return how this step samples one layer; None for a readout that does not read all layers."""
+        return ByResiduals(self, state) if state.network.readout.constants else None
 
     def draw(self, left: Tensor, neurons: int, generator: torch.Generator) -> Tensor:
         """Return the sample of each neuron (neurons,), drawn by what is left (samples, outputs).
