@@ -49,7 +49,7 @@ class ClassModel:
         )
 
     def decisions(self, samples: LabelledSamples) -> Tensor:
-        """Return how much speaks for each class, (samples, classes)."""
+        """Return the decision value of each class, (samples, classes)."""
         return self.readout.decisions(self.network, samples, self.memory)
 
 

@@ -207,7 +207,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
             random_state=self.random_state,
         )
         with mistakes.collect():
-            resolve_kernels("kernel", self.kernel, 1)
+            resolve_kernels("kernel", self.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
         steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
         options = _Options(
             check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage),
@@ -292,7 +292,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         return self._fitted("n_features_in_").inputs.features
 
     def decision_function(self, X: object) -> np.ndarray:
-        """Return how much speaks for each class: (samples, classes), or (samples,) for the second of two classes."""
+        """Return the decision value of each class: (samples, classes), or (samples,) for the second of two classes."""
         check_is_fitted(self)
         decision = self.model_.decisions(self.model_.samples(X, type(self).__name__)).numpy()
         return decision[:, 1] - decision[:, 0] if len(self.classes_) == 2 else decision

@@ -227,7 +227,7 @@ class Forecaster(Estimator[ForecastModel]):
             random_state=self.random_state,
         )
         with mistakes.collect():
-            resolve_kernels("kernel", self.kernel, 1)
+            resolve_kernels("kernel", self.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
         steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
         options = _Options(
             check(resolve_kind, "readout", self.readout, READOUTS, Direct, Trajectory),

@@ -21,7 +21,7 @@ from sswim.report import SamplingReport
 
 __all__ = ["DirectForecasts", "ForecastModel", "ForecastStream", "TrajectoryForecasts"]
 
-# How many windows back a forecast looks: two that the network still remembers, one more for its running level.
+# How many windows a forecast looks at: its own, and two earlier ones that warm the network up.
 MEMORY = 3
 
 

@@ -30,7 +30,7 @@ class EventStreams:
     times, channels : sequence of array
         Of each sample: times in steps, and whole numbers of channels.
     inputs, window : int
-        Number of channels and of steps; later events are passed over.
+        Number of channels and of steps; later events are ignored.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class ExactEvents(Options):
     Parameters
     ----------
     steps, inputs : int, optional
-        Number of steps and of channels. Default: as many as occur in the training samples. Later events are passed over.
+        Number of steps and of channels. Default: as many as occur in the training samples. Later events are ignored.
     scale : float
         What times are multiplied by to become steps: 100 in the paper's experiments with spoken digits in seconds.
     merge : int

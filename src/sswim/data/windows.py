@@ -169,7 +169,7 @@ class Windows(Samples):
     Parameters
     ----------
     segments : sequence of Tensor of shape (rows, channels)
-        The series. Segments that are too short for a window are passed over.
+        The series. Segments that are too short for a window are ignored.
     window, horizon : int
         Rows of input, and rows of target right after them.
     stride : int
@@ -346,7 +346,7 @@ class Origins:
             if begin >= end:
                 continue
             stream = self.network.stream(self.batch, self.dtype)
-            # Origin 0 stands at row window - 1. What lies more than two windows back is forgotten.
+            # Origin 0 stands at row window - 1. Two earlier windows warm the network up.
             at, stop = max(begin + window - 1 - 2 * window, 0), end + window - 1
             while at < stop:
                 until = min(at + self.chunk, stop)

@@ -37,7 +37,7 @@ class Gradient(Schedule):
     epochs, batch_size, learning_rate, final_learning_rate, temporal_rate, patience, min_improvement, clip, time_limit
         As in `sswim.finetune`.
     penalty : float or Tensor, optional
-        On the output weights. Default: that of the sampled readout.
+        On the output weights. Default: that of the sampled readout; 0 for classifiers, 1e-4 from scratch.
     checkpoint, callback
         As in `sswim.finetune`.
     """

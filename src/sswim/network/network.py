@@ -33,10 +33,7 @@ KernelName = str | Kernel | Callable[[Tensor], Tensor]
 
 @dataclass
 class Activity:
-    """What a simulation showed: `spikes` per hidden layer (batch, time, neurons) and the `output` (batch, time, outputs).
-
-    The output of a direct readout lives on the horizon, any other on all steps.
-    """
+    """What a simulation showed: `spikes` per hidden layer (batch, time, neurons) and the `output` (batch, time, outputs)."""
 
     spikes: list[Tensor]
     output: Tensor
@@ -295,7 +292,10 @@ class SpikingNetwork(nn.Module):
 
     @torch.no_grad()
     def simulate(self, x: Inputs) -> Activity:
-        """Run a batch (batch, window, inputs) or events; return every layer's spikes and the output from step 0 on."""
+        """Run a batch (batch, window, inputs) or events; return every layer's spikes and the output.
+
+        A voltage is returned from step 0 on, a readout at the window's end on the horizon.
+        """
         spikes, (_, read) = self.hidden_spikes(x), self.readout.reader(self.window, 0)
         output = read(spikes, self._rows(x, None))
         return Activity([a.permute(2, 1, 0) for a in spikes], output)
@@ -307,5 +307,7 @@ def resolve_kernels(argument: str, kernel: KernelName | Sequence[KernelName], la
     given = list(kernel) if several else [kernel, "hat"]  # type: ignore[arg-type]
     if not given:
         raise ValueError(f"{argument}: needs at least one kernel, got an empty sequence.")
+    if several and len(given) > max(layers, 1):
+        raise ValueError(f"{argument} lists {len(given)} kernels for {layers} hidden layers: list at most one per layer.")
     kernels = [resolve_kernel(k, argument) for k in given]  # type: ignore[arg-type]
     return tuple(kernels[min(l, len(kernels) - 1)] for l in range(layers))

@@ -118,5 +118,5 @@ class ClassReadoutOptions(ReadoutOptions, Protocol):
         ...
 
     def decisions(self, network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
-        """Return how much speaks for each class, (samples, classes)."""
+        """Return the decision value of each class, (samples, classes)."""
         ...

@@ -137,7 +137,7 @@ class Counts(Options):
 
     @torch.no_grad()
     def decisions(self, network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
-        """Return how much speaks for each class, (samples, classes)."""
+        """Return the decision value of each class, (samples, classes)."""
         # In float64, so that a sample's values do not depend on the batch it comes in.
         readout = copy.deepcopy(network.readout).double()  # type: ignore[attr-defined]
         look = network.trace_reader(network.readout.constants)

@@ -67,7 +67,7 @@ class Direct(Options):
         cannot. Without, the network is purely spiking.
     corrections : int
         Where channels share the network, number of directions of a channel's features on which its weights may differ from
-        the common ones; 0 for none.
+        the common ones; 0 for none. Fewer if the sums of all channels would not fit into memory.
     common : int
         In the same case, number of directions of what all channels do together that each channel's forecast may lean on; 0
         for forecasts of each channel from itself alone.
@@ -144,7 +144,7 @@ class Direct(Options):
         if trained.score < solution.score:
             return replace(trained, training=report)
         network.load_state_dict(before)
-        return replace(solution, training=report)
+        return replace(solution, training=replace(report, best_epoch=0))
 
 
 def _origins(network: SpikingNetwork, split: Split, run: Run) -> tuple[Origins, int]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, Sums
+from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, Sums, index_of_least
 
 __all__ = ["Descent", "KeptFeatures", "Softmax", "fit_temperature", "search_penalty"]
 
@@ -174,8 +174,9 @@ def search_penalty(descent: Descent, held_out: KeptFeatures, search: Regularizat
         for _ in range(STEPS):
             descent.step(lambda_)
         loss = held_out.loss(descent.found)
-        worse = 0 if loss < best else worse + 1
-        if loss < best:
+        better = loss < (1 - 1e-6) * best  # rounding must not choose
+        worse = 0 if better else worse + 1
+        if better:
             best, chosen = loss, (descent.found, lambda_)
         elif worse == PATIENCE:
             break
@@ -198,4 +199,4 @@ def fit_temperature(values: Tensor, labels: Tensor) -> float:
     """Return what decision values (samples, classes) are divided by for probabilities of least log loss."""
     grid = torch.logspace(-3, 3, 61, dtype=torch.float64) * float(values.std().clamp_min(1e-12))
     losses = torch.stack([cross_entropy(values / t, labels) for t in grid])
-    return float(grid[losses.argmin()])
+    return float(grid[index_of_least(losses)])

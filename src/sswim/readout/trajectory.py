@@ -17,7 +17,7 @@ from sswim.options import Mistakes, Options, Run, check_integer, resolve
 from sswim.readout.base import Shape, Training
 from sswim.readout.sliding import SlidingSums, shiftable
 from sswim.readout.traces import ASSEMBLIES, Assembly, Trace
-from sswim.regression import REGULARIZATION, Regularization, Sums
+from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_least
 from sswim.report import Solution
 from sswim.steps.base import Delays, InitialBatch, Supports
 from sswim.steps.delays import DELAYS
@@ -152,7 +152,7 @@ def output_times(
         # Each output keeps its own pair if that is there, and takes the one of least residual otherwise.
         group = own.int().argmax(dim=1)
         if not bool(own.any(dim=1).all()):
-            group = residuals([trace(*pair) for pair in distinct.tolist()])[0].argmin(dim=0)
+            group = index_of_least(residuals([trace(*pair) for pair in distinct.tolist()])[0], 1e-5)
     return distinct[group, 0], distinct[group, 1]
 
 

@@ -1,4 +1,4 @@
-"""Receptive fields: neurons that see a part of the channels only. Past the paper."""
+"""Receptive fields: neurons that see a part of the channels only. Not in the paper."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = 16
 
 @dataclass(frozen=True)
 class ReceptiveFields(Options):
-    """Each neuron sees a box of channels that lie together, such as a patch of an image. Past the paper.
+    """Each neuron sees a box of channels that lie together, such as a patch of an image. Not in the paper.
 
     What delays and supports are in time, places and sizes of these boxes are in space. Layers that see other than these
     channels have no fields.

@@ -239,7 +239,7 @@ class GradientPairs(Options):
         A sample with a mean-free input channel of smaller :math:`L^2` norm is never drawn. Channels that are flat in every
         sample do not count.
     minimum_entropy : float, optional
-        Among several candidate distances those with a smaller entropy are passed over. Default: the logarithm of the number
+        Among several candidate distances those with a smaller entropy are ignored. Default: the logarithm of the number
         of neurons, for a distribution must spread over as many pairs as are drawn from it.
     entropy_samples : int, optional
         Number of samples on which candidate distances are compared (the paper's :math:`X_s`); all if None.

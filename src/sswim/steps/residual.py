@@ -1,4 +1,4 @@
-"""What makes deeper layers add something: they look at what the layers before leave unexplained. Past the paper."""
+"""What makes deeper layers add something: they look at what the layers before leave unexplained. Not in the paper."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cross_fitted_residuals(features: Tensor, targets: Tensor) -> Tensor:
         for penalty in torch.logspace(-3, 1, 5, dtype=torch.float64).tolist() if len(G) else ():
             w = torch.cholesky_solve(b, torch.linalg.cholesky(G + penalty * len(a) * eye))
             found = targets[other].double() - level - ((x[other] - mean) @ w.to(x)).double()
-            if (error := float(found.square().sum())) < best:
+            if (error := float(found.square().sum())) < (1 - 1e-6) * best:
                 best, left[other] = error, found
     return left
 

@@ -72,7 +72,7 @@ class TemporalGrid(Options):
 class TemporalSpread(Options):
     r"""Delays and supports spread evenly over a plane, short ones more often, all within the window.
 
-    Past the paper, for readouts at one step: its grid ties each delay to one support, and its supports of 5 to 50 steps suit
+    Not in the paper, for readouts at one step: its grid ties each delay to one support, and its supports of 5 to 50 steps suit
     long windows only. With :math:`u_i, v_i` an evenly spread sequence in the unit square,
 
     .. math::
@@ -151,7 +151,7 @@ class TemporalShare(Options):
 class TemporalMemory(Options):
     r"""Delays where the series remember themselves, supports up to half of their dominant period.
 
-    Past the paper. With :math:`r(k)` the autocorrelation at lag `k`, mean over all signals of the initial batch, delays are
+    Not in the paper. With :math:`r(k)` the autocorrelation at lag `k`, mean over all signals of the initial batch, delays are
     spread such that equally many lie in stretches with the same sum of :math:`|r(k)|`, and supports as in `TemporalSpread`
     between `min_support` and half of the period with the largest power.
 

@@ -282,7 +282,7 @@ class Fluctuation(Options):
 class Diverse(Options):
     r"""Give the potential unit deviation, and each neuron another part of the time above the threshold.
 
-    Past the paper, where all neurons fire alike. If the potential were normal, neuron `i` would be above the threshold in a
+    Not in the paper, where all neurons fire alike. If the potential were normal, neuron `i` would be above the threshold in a
     part :math:`q_i` of all steps, with :math:`q_i` spread evenly between `low` and `high`:
 
     .. math::
