@@ -1,4 +1,4 @@
-"""What both estimators share: options that `set_params` reaches into, and files that models go to and come back from."""
+"""Shared by both estimators: nested options in `set_params`, fitted attributes, saving and loading."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Forecaster(Estimator[ForecastModel]):
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters. Default: neither.
     missing : {"error", "interpolate"}
-        Whether to refuse NaN, or to fill it linearly in time.
+        ``"error"`` refuses NaN, ``"interpolate"`` fills it linearly in time.
     dtype : {"float32", "float64"}
     device : str
         Where to compute, such as ``"cpu"`` or ``"cuda"``.
@@ -303,7 +303,7 @@ class Forecaster(Estimator[ForecastModel]):
         return pd.DataFrame(value, index=continue_index(series.indexes[-1], len(value)), columns=names)
 
     def predict_interval(self, X: SeriesLike, coverage: float = 0.9) -> tuple[Forecasts, Forecasts]:
-        """Return lower and upper bounds that the rows after `X` lie between in a part `coverage` of all cases.
+        """Return lower and upper bounds that contain a fraction `coverage` of the rows that follow `X`.
 
         Split conformal: the bounds stand as far from the forecast as errors on the validation part did, separately for each
         step ahead and channel. For a direct readout.

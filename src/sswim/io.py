@@ -31,12 +31,12 @@ Json = Any  # what the json module writes and reads
 
 # The only classes that a file can name.
 CLASSES: dict[str, type] = {
-    cls.__name__: cls
+    name: getattr(module, name)
     for module in (
         classes, data, encoder, forecasts, gradient, inputs, network, options, readout, regression, report, sampling, steps
     )
-    for cls in vars(module).values()
-    if isinstance(cls, type) and dataclasses.is_dataclass(cls)
+    for name in module.__all__
+    if isinstance(getattr(module, name), type) and dataclasses.is_dataclass(getattr(module, name))
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What users set: checks of values, named variants, option objects, and how a fit is run (memory, seed, progress)."""
+"""Checks of users' options, option objects, and the settings of a fit (memory, seed, progress)."""
 
 from __future__ import annotations
 

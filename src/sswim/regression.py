@@ -204,7 +204,7 @@ class Sums:
         return other
 
     def rescaled(self, size: Tensor) -> Sums:
-        """Return the sums of features multiplied by `size` (features,): a penalty then bears less on the larger ones."""
+        """Return the sums of features multiplied by `size` (features,): a larger size means a smaller penalty."""
         return self._with(
             gram=self.gram * size[:, None] * size, cross=self.cross * size[:, None], feature_mean=self.feature_mean * size
         )

@@ -35,7 +35,7 @@ Facts = dict[str, Any]
 
 @dataclass
 class LayerReport:
-    """How one hidden layer came about, and how it behaves on the initial batch.
+    """How one hidden layer was sampled, and how it behaves on the initial batch.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class TrainingReport:
     ----------
     records : list of EpochRecord
     best_epoch : int
-        Whose parameters the network holds; 0 if training brought nothing.
+        The epoch whose parameters the network has; 0: those before training.
     stopped : str
         Why it ended: ``"epochs"``, ``"patience"``, ``"time"``, ``"callback"`` or ``"diverged"``.
     """

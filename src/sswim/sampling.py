@@ -194,7 +194,7 @@ class ResolvedSteps:
     initial_batch: int
 
     def way(self, state: LayerState) -> Way:
-        """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if so wanted."""
+        """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if `depth` says so."""
         found = None if state.l == 1 or isinstance(self.weights, RandomWeights) else self.depth.way(state)
         return ByPairs(self, state) if found is None else found
 

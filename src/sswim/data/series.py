@@ -149,7 +149,7 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
 
     infinite = np.isinf(values)
     if infinite.any():
-        raise ValueError(f"{name} must be finite, but holds infinity ({where(infinite)}). Mend or drop these rows.")
+        raise ValueError(f"{name} must be finite, but holds infinity ({where(infinite)}). Fix or drop these rows.")
     absent = np.isnan(values)
     if not absent.any():
         return values

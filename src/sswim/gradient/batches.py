@@ -1,4 +1,4 @@
-"""What a training goes through: batches drawn from samples, or as a loader has them."""
+"""Batches for training: drawn from samples, or from a loader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Data = npt.ArrayLike | Samples | Loader
 
 
 class Batches(Protocol):
-    """Batches that can be gone through again and again."""
+    """Batches that can be iterated several times."""
 
     def __call__(self, epoch: int | None) -> Iterator[list[tuple[float, Batch]]]:
         """Yield batches as lists of parts with their weights: shuffled in an epoch, and in order without one."""

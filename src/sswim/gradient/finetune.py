@@ -117,7 +117,7 @@ def finetune(
     network : SpikingNetwork
         From `sswim.sample`, for fine-tuning, or from `sswim.initialize`. Freeze a parameter with ``requires_grad_(False)``.
     X : array or Tensor of shape (samples, window, inputs), `Samples` such as `sswim.data.Windows`, or a loader
-        A loader is any iterable of pairs (x, y) of batches that can be gone through again and again, such as a
+        A loader is any iterable of pairs (x, y) of batches that can be iterated several times, such as a
         ``torch.utils.data.DataLoader``; `batch_size` is the loader's own then.
     Y : array or Tensor of shape (samples, horizon, outputs)
         Omitted if `X` is `Samples` or a loader.
@@ -133,7 +133,7 @@ def finetune(
         Delays, supports and refractory supports, which count in steps, learn this many times as fast; 1 in the paper.
     penalty : float or Tensor
         :math:`\lambda |W_{out}|^2` is added to the loss. A tensor of one value per row of the output's weights, such as the
-        ``lambdas`` of a `SamplingReport`, bears on each row by its own and is divided by the number of values per sample,
+        ``lambdas`` of a `SamplingReport`, gives each row its own penalty. It is divided by the number of values per sample,
         so that the loss is the one that sampling minimised. It may also have one value per weight.
     patience : int
         Stop after this many epochs without an improvement by more than `min_improvement`.

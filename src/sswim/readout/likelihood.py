@@ -45,7 +45,7 @@ class KeptFeatures:
             self.samples += self._batches[-1][0].shape[1]
 
     def merge(self, other: KeptFeatures) -> None:
-        """Keep those of `other` too."""
+        """Add the features of `other`."""
         self._batches += other._batches
         self.samples, self.limit = self.samples + other.samples, self.limit + other.limit
 

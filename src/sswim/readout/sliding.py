@@ -20,7 +20,7 @@ __all__ = ["SlidingSums", "shiftable"]
 
 
 def shiftable(kernel: Kernel, delay: float, support: float, steps: int) -> bool:
-    """Return whether delaying a kernel by one step more shifts it as a whole, none of it being cut off at lag 0."""
+    """Return whether delaying a kernel by one step more shifts it as a whole, without cutting off a part at lag 0."""
     tau, sigma = torch.tensor([delay, delay + 1], dtype=torch.float64), torch.full((2,), support, dtype=torch.float64)
     here, later = kernel_taps(kernel, tau, sigma, steps)
     return bool(later[0] == 0) and bool(torch.allclose(here[:-1], later[1:], rtol=0, atol=1e-12))

@@ -100,7 +100,7 @@ def sample_spikes(
 ) -> SpikeReport:
     r"""Set all parameters of a network with a spiking output from spike trains, without gradients.
 
-    Hidden layers, output delays and supports come about as in `sswim.sample`. Then `W`, `b` and the spike costs `c`:
+    Hidden layers, output delays and supports are set as in `sswim.sample`. Then `W`, `b` and the spike costs `c`:
 
     ``"surrogate"`` starts from the voltages that the paper suggests, one constant at spikes and another elsewhere, and solves
     for the least squares. That asks for more than a train needs. So voltages that already lie on the right side are let free,

@@ -1,4 +1,4 @@
-"""What makes deeper layers add something: they look at what the layers before leave unexplained. Not in the paper."""
+"""Sample deeper layers from the residuals of a regression on the earlier layers. Not in the paper."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PlainDepth(Options):
     """As in the paper: deeper layers are sampled as the first one is."""
 
     def way(self, state: LayerState) -> None:
-        """Return nothing: pairs serve deeper layers too."""
+        """Return None: deeper layers are sampled by pairs too."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class TemporalSpread(Options):
 class TemporalShare(Options):
     """The paper's grid with delays and supports as parts of the window, for samples of any number of steps.
 
-    Delays do not grow with the layer: where all layers are read, the first one's may as well be long.
+    Delays do not grow with the layer: where all layers are read, the delays of the first layer can be long too.
 
     Parameters
     ----------
