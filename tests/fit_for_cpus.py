@@ -19,7 +19,7 @@ MODELS = {
 def main(file, threads):
     torch.set_num_threads(threads)
     wind = load_wind_farm().resample("3h").mean()
-    train, test = wind["2014-07":"2015-03"], wind["2015-04":"2015-06"]
+    train, test = wind["2014-10":"2015-03"], wind["2015-04":"2015-05"]
     found = {}
     for name, options in {**MODELS, "default": None}.items():
         make = Forecaster(24, 8) if options is None else Forecaster.paper(24, 8, **options)
