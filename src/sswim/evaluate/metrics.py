@@ -15,7 +15,20 @@ from sswim.network.kernels import Kernel, kernel_taps, resolve_kernel, toeplitz
 from sswim.options import check_integer, check_positive
 from sswim.report import Facts
 
-__all__ = ["Evaluation", "ForecastErrors", "coincidence", "van_rossum"]
+__all__ = ["Evaluation", "ForecastErrors", "coincidence", "range_scale", "van_rossum"]
+
+
+def range_scale(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return each channel's training range (channels,); for a channel that rested, the median range of the others.
+
+    Examples
+    --------
+    >>> range_scale(np.array([0.0, 5.0, -1.0]), np.array([2.0, 5.0, 3.0])).tolist()
+    [2.0, 3.0, 4.0]
+    """
+    width = high - low
+    moving = width[width > 0]
+    return np.where(width > 0, width, np.median(moving) if len(moving) else 1.0)
 
 
 class ForecastErrors:
@@ -29,7 +42,7 @@ class ForecastErrors:
     Parameters
     ----------
     scale : array of shape (channels,), optional
-        What to divide each channel by for the scaled RSE.
+        What to divide each channel by for the scaled RSE, see `range_scale`. Default: there is no scaled RSE.
     half_width : array of shape (horizon, channels), optional
         How far an error may lie from 0 to be within a forecast's interval.
     """
@@ -83,12 +96,12 @@ class ForecastErrors:
             }
             return pd.DataFrame(columns, index=index)
 
-        scale = np.ones(channels) if self._scale is None else self._scale
+        weight = None if self._scale is None else self._scale**-2.0
         count = self.windows * horizon * channels
         around = spread.sum() + self.windows * ((self._mean - self._mean.mean()) ** 2).sum()
         return Evaluation(
             rse=float(rse(squared.sum(), spread.sum())),
-            rse_scaled=float(rse((squared / scale**2).sum(), (spread / scale**2).sum())),
+            rse_scaled=None if weight is None else float(rse((squared * weight).sum(), (spread * weight).sum())),
             r2=float(1 - squared.sum() / around) if around > 0 else float("nan"),
             mae=float(absolute.sum() / count),
             rmse=float(np.sqrt(squared.sum() / count)),
@@ -107,8 +120,9 @@ class Evaluation:
     ----------
     rse : float
         Root relative squared error in the data's units: 0 is perfect, 1 is as good as knowing the mean.
-    rse_scaled : float
-        The same after scaling each channel to its training range, so that all channels weigh alike.
+    rse_scaled : float or None
+        The same after scaling each channel to its training range, so that all channels weigh alike. None if the forecaster
+        knows no training range.
     r2 : float
         Coefficient of determination over all values at once, around their one mean: see `sswim.evaluate.protocol.r2`.
     mae, rmse : float
@@ -123,7 +137,7 @@ class Evaluation:
     """
 
     rse: float
-    rse_scaled: float
+    rse_scaled: float | None
     r2: float
     mae: float
     rmse: float
@@ -146,10 +160,8 @@ class Evaluation:
         return {**overall, "per_step": plain(self.per_step), "per_channel": plain(self.per_channel)}
 
     def __str__(self) -> str:
-        return (
-            f"RSE {self.rse:.4f} (channels scaled alike {self.rse_scaled:.4f})  MAE {self.mae:.4g}  "
-            f"RMSE {self.rmse:.4g}  over {self.windows:,} windows"
-        )
+        alike = "" if self.rse_scaled is None else f" (channels scaled alike {self.rse_scaled:.4f})"
+        return f"RSE {self.rse:.4f}{alike}  MAE {self.mae:.4g}  RMSE {self.rmse:.4g}  over {self.windows:,} windows"
 
 
 def _trains(name: str, a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Tensor, Tensor]:
