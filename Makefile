@@ -26,13 +26,13 @@ docs: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $@
 
-# Other libraries to be measured beside ours (`.venv-peers/bin/sswim bench simulation`), in an environment of their own.
+# Other libraries to compare with (`.venv-peers/bin/sswim bench simulation`, `bench forecasters`), in an environment of their own.
 peers: .venv-peers/ready
 
 .venv-peers/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . \
-		spikingjelly snntorch norse reservoirpy h5py ninja
+		spikingjelly snntorch norse reservoirpy h5py ninja lightgbm neuralforecast
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
 		lava-dl==0.6.0 lava-nc==0.10.0
 	touch $@
