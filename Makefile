@@ -35,6 +35,7 @@ peers: .venv-peers/ready
 		spikingjelly snntorch norse reservoirpy h5py ninja lightgbm neuralforecast
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
 		lava-dl==0.6.0 lava-nc==0.10.0
+	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # unused here, and often built for another torch
 	touch $@
 
 clean:

@@ -26,8 +26,8 @@ LAYERS = [
     ["io"],
     ["estimator"],
     ["classifier", "forecaster"],
-    ["datasets", "plots", "bench"],
-    ["demo", "experiments"],
+    ["datasets", "plots"],
+    ["demo", "experiments", "bench"],
     ["cli"],
     ["__main__"],
 ]

@@ -267,12 +267,22 @@ def experiment(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="fit, assembly, simulation, training, growth or electricity.")],
+    name: Annotated[str, typer.Argument(help="fit, assembly, simulation, training, growth, electricity or forecasters.")],
     out: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Where the plot of `growth` goes, as png, svg or pdf.")] = None,
+    data: Annotated[str | None, typer.Option(help="forecasters: data set or file. Default: wind-farm, hourly.")] = None,
+    window: Annotated[int | None, typer.Option(help="forecasters: rows that models look at. Default: the data set's.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="forecasters: rows that they forecast. Default: 24.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="forecasters: training steps of deep networks. Default: 1000.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="forecasters: number of runs of each model. Default: 1.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="forecasters: run this model only; may be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine. Speedups are ratios inside one run, and answers are checked before times are reported."""
+    """Measure this machine. Speedups are ratios inside one run, and answers are checked before times are reported.
+
+    `forecasters` compares sswim with what people would pick instead: errors, seconds of fit and prediction, and peak memory.
+    LightGBM and the networks of neuralforecast take part if they are installed, as by `make peers`.
+    """
     with _plain_errors():
         from sswim.bench import CASES, run
 
@@ -280,16 +290,22 @@ def bench(
             raise ValueError(f"bench: unknown case {name!r}. Valid names: {', '.join(map(repr, CASES))}.")
         if picture is not None and name != "growth":
             raise ValueError(f"bench: only 'growth' has a picture, {name!r} has none. Omit --picture.")
-        result = run(name, out)
+        chosen = {"data": data, "window": window, "horizon": horizon, "max_steps": max_steps, "seeds": seeds, "models": model}
+        given = {option: value for option, value in chosen.items() if value is not None}
+        if given and name != "forecasters":
+            raise ValueError(f"bench: {', '.join(given)} is for 'forecasters', {name!r} has no such option. Omit it.")
+        result = run(name, out, **given)
         if picture is not None:
             from sswim.plots import plot_growth
 
             plot_growth(result).savefig(picture, dpi=150)
         if as_json:
             return _print_json(result)
-        table = Table("figure", "value", title=f"sswim bench {name}")
-        for key, value in result["result"].items():
-            table.add_row(key, _figures(value))
+        rows = result["result"]
+        columns = list(next((value for value in rows.values() if isinstance(value, dict)), {"value": None}))
+        table = Table("figure", *columns, title=f"sswim bench {name}")
+        for key, value in rows.items():
+            table.add_row(key, *map(_figures, value.values() if isinstance(value, dict) else [value]))
         console.print(table)
 
 

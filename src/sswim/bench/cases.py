@@ -8,27 +8,25 @@ Cases, each also a command (`sswim bench NAME`):
 - ``training``: a training step by gradients against other libraries', where these are installed.
 - ``growth``: how time and memory grow with windows, horizon, outputs and neurons.
 - ``electricity``: a fit of the full shape of the Electricity data.
+- ``forecasters``: error, time and memory of sswim and of what people would pick instead, where that is installed.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import platform
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sswim._version import __version__
+from sswim.bench.forecasters import bench_forecasters
 from sswim.bench.literal import literal_output_layer, synthetic_problem, synthetic_series
+from sswim.bench.measure import alone, best, middle, say, setting
 from sswim.bench.peers import PEERS
 from sswim.data.windows import Samples, batches
 from sswim.gradient.initialize import initialize
@@ -103,11 +101,11 @@ def bench_fit(
                 "other_supports": others,
             }
         )
-        _say(f"{seed + 1} of {repeats}: {rows[-1]}")
+        say(f"{seed + 1} of {repeats}: {rows[-1]}")
     return {
         "shape": {"windows": windows, "window": window, "horizon": horizon, "outputs": outputs, "neurons": neurons},
         "runs": rows,
-        "result": {key: _middle(row[key] for row in rows) for key in rows[0] if key not in ("seed", "seconds", "rse")},
+        "result": {key: middle(row[key] for row in rows) for key in rows[0] if key not in ("seed", "seconds", "rse")},
     }
 
 
@@ -130,14 +128,14 @@ def bench_assembly(neurons: int = 750, steps: int = 192, batch: int = 256, repea
         raise RuntimeError("the assembled Gram matrix is wrong: nothing was timed.")
     both = rows.T.contiguous()
     work = 2.0 * neurons * neurons * rows.shape[1]
-    product = work / _best(lambda: rows @ both, 5 * repeats)
-    update = work / _best(lambda: equations.update(features, targets), 5 * repeats)
+    product = work / best(lambda: rows @ both, 5 * repeats)
+    update = work / best(lambda: equations.update(features, targets), 5 * repeats)
 
     def whole() -> None:
         equations.update(trace.features(spikes), targets)
 
     all_work = work + 2.0 * neurons * trace._matrix.numel() * batch
-    everything = all_work / _best(whole, 5 * repeats)
+    everything = all_work / best(whole, 5 * repeats)
     return {
         "shape": {"neurons": neurons, "rows": rows.shape[1]},
         "gemm_gflops": product / 1e9,
@@ -268,7 +266,7 @@ def bench_growth(repeats: int = 1) -> Facts:
     for name, values in sizes.items():
         points[name] = []
         for value in values:
-            measured = [_alone(_timed_fit, {**base, name: value}) for _ in range(repeats)]
+            measured = [alone(_timed_fit, {**base, name: value}) for _ in range(repeats)]
             seconds, output, memory = (statistics.median(m[k] for m in measured) for k in ("seconds", "output", "memory"))
             points[name].append({"size": value, "seconds": seconds, "output_seconds": output, "memory": memory})
         at = np.log([p["size"] for p in points[name]])
@@ -281,7 +279,7 @@ def bench_growth(repeats: int = 1) -> Facts:
 
 def bench_electricity(windows: int = 15_600, outputs: int = 321, horizon: int = 96, neurons: int = 750) -> Facts:
     """Fit the full shape of the Electricity data: hours of work when read literally."""
-    measured = _alone(_timed_fit, {"windows": windows, "outputs": outputs, "horizon": horizon, "neurons": neurons})
+    measured = alone(_timed_fit, {"windows": windows, "outputs": outputs, "horizon": horizon, "neurons": neurons})
     return {
         "shape": {"windows": windows, "window": 168, "horizon": horizon, "outputs": outputs, "neurons": neurons},
         "result": {"minutes": measured["seconds"] / 60, "peak_memory_gib": measured["memory"] / 2**30, "rse": measured["rse"]},
@@ -304,34 +302,6 @@ def _timed_fit(windows: int, outputs: int, horizon: int, neurons: int, window: i
     }
 
 
-def _say(text: str) -> None:
-    """Print how far a long case is, on the error stream."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def _alone(function: Callable[..., Facts], arguments: Facts) -> Facts:
-    """Run in a process of its own, so that peak memory is this run's alone."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, **arguments).result()
-
-
-def _best(function: Callable[[], object], repeats: int) -> float:
-    """Return the least seconds of several runs, after one to warm up."""
-    function()
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
-def _middle(values: Iterable[float]) -> list[float]:
-    """Return smallest, median and largest."""
-    ordered = sorted(values)
-    return [ordered[0], statistics.median(ordered), ordered[-1]]
-
-
 CASES: dict[str, Callable[..., Facts]] = {
     "fit": bench_fit,
     "assembly": bench_assembly,
@@ -339,19 +309,13 @@ CASES: dict[str, Callable[..., Facts]] = {
     "training": bench_training,
     "growth": bench_growth,
     "electricity": bench_electricity,
+    "forecasters": bench_forecasters,
 }
 
 
-def run(name: str, out: Path | None = None, **options: int) -> Facts:
+def run(name: str, out: Path | None = None, **options: object) -> Facts:
     """Run one case and return its figures with the setting they were measured in; write them to `out` as JSON."""
-    result = {
-        "case": name,
-        "sswim": __version__,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "machine": platform.machine(),
-        **CASES[name](**options),
-    }
+    result = {"case": name, **setting(), **CASES[name](**options)}
     if out is not None:
         out.write_text(json.dumps(result, indent=2) + "\n")
     return result

@@ -35,6 +35,10 @@ class Baseline:
     def __init__(self, window: int, horizon: int) -> None:
         self.window, self.horizon = window, horizon
 
+    def fit(self, series: SeriesLike, *, breaks: Breaks = None) -> Self:
+        """Return the baseline itself: there is nothing to fit."""
+        return self
+
     def forecast(self, x: np.ndarray) -> np.ndarray:
         """Return (windows, horizon, channels) from (windows, window, channels)."""
         raise TypeError("forecast is for the baselines to define")
@@ -48,6 +52,11 @@ class Baseline:
         """Return `count` windows in batches of bounded memory."""
         size = BATCH // (windows.rows.shape[1] * (self.window + self.horizon))
         return batches(count, min(max(size, 1), 1024))
+
+    def predict_windows(self, series: SeriesLike, *, breaks: Breaks = None) -> np.ndarray:
+        """Return the forecasts (windows, horizon, channels) from every window of `series`."""
+        windows = self.windows(series, breaks)
+        return np.concatenate([self.forecast(windows.inputs(p).numpy()) for p in self.parts(windows, len(windows))])
 
     def evaluate(self, series: SeriesLike, *, breaks: Breaks = None) -> Evaluation:
         """Return the errors over every window of `series`."""

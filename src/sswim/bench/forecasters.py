@@ -1,0 +1,221 @@
+"""What people would pick instead of sswim, measured in one run: errors, seconds and memory of each, one after the other."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Protocol
+
+import numpy as np
+
+from sswim.bench.measure import alone, middle, say
+from sswim.bench.rivals import BoostedTrees, DeepNetwork
+from sswim.data.series import as_series
+from sswim.datasets import load_series, series_set
+from sswim.evaluate.baselines import DLinear, NLinear, Persistence, RidgeOnLags
+from sswim.evaluate.metrics import Evaluation
+from sswim.forecaster import Forecaster
+from sswim.options import check_integer, peak_memory
+from sswim.report import Facts
+
+__all__ = ["MODELS", "bench_forecasters"]
+
+# What is changed in `Forecaster(window, horizon, random_state=seed, verbose=0)`, as `set_params` takes it.
+SSWIM: dict[str, Facts] = {"sswim": {}, "sswim, spikes only": {"readout__skip": False}}
+SPLIT = (0.7, 0.1, 0.2)  # rows for training, validation and test
+PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "lightgbm", "neuralforecast")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every model is told: rows it sees and forecasts, the part of the windows to validate on, seed and steps."""
+
+    window: int
+    horizon: int
+    validation: float
+    seed: int
+    max_steps: int
+
+
+class Model(Protocol):
+    """A forecaster of any library."""
+
+    def fit(self, series: np.ndarray, /) -> object:
+        """Fit to rows (rows, channels)."""
+        ...
+
+    def predict_windows(self, series: np.ndarray, /) -> np.ndarray:
+        """Return the forecasts (windows, horizon, channels) from every window."""
+        ...
+
+    def evaluate(self, series: np.ndarray, /) -> Evaluation:
+        """Return the errors over every window."""
+        ...
+
+
+def _sswim(name: str) -> Callable[[Setting], Model]:
+    def make(s: Setting) -> Model:
+        model = Forecaster(s.window, s.horizon, validation=s.validation, random_state=s.seed, verbose=0)
+        return model.set_params(**SSWIM[name])
+
+    return make
+
+
+def _deep(kind: str) -> Callable[[Setting], Model]:
+    return lambda s: DeepNetwork(s.window, s.horizon, kind=kind, steps=s.max_steps, seed=s.seed)
+
+
+MODELS: dict[str, Callable[[Setting], Model]] = {
+    "persistence": lambda s: Persistence(s.window, s.horizon),
+    "NLinear": lambda s: NLinear(s.window, s.horizon, validation=s.validation),
+    "DLinear": lambda s: DLinear(s.window, s.horizon, validation=s.validation),
+    "shared ridge": lambda s: RidgeOnLags(s.window, s.horizon, shared=True, validation=s.validation),
+    "ridge per channel": lambda s: RidgeOnLags(s.window, s.horizon, validation=s.validation),
+    "LightGBM": lambda s: BoostedTrees(s.window, s.horizon, validation=s.validation, seed=s.seed),
+    "NHITS": _deep("NHITS"),
+    "PatchTST": _deep("PatchTST"),
+    "TSMixer": _deep("TSMixer"),
+    **{name: _sswim(name) for name in SSWIM},
+}
+# Libraries that a model needs besides those of sswim.
+NEEDS = {"LightGBM": "lightgbm", **dict.fromkeys(("NHITS", "PatchTST", "TSMixer"), "neuralforecast")}
+
+
+def bench_forecasters(
+    data: str = "wind-farm",
+    window: int | None = None,
+    horizon: int = 24,
+    max_steps: int = 1000,
+    seeds: int = 1,
+    models: Sequence[str] = (),
+) -> Facts:
+    """Errors, seconds of fit and of prediction, and peak memory of sswim and of other forecasters on one series.
+
+    Each model runs in a process of its own, one after the other. It is fitted on the rows for training and validation, and
+    tested on every window whose horizon lies in the test rows. Channels are standardised by the training rows, and errors are
+    in these units. A model that needs validation takes the last windows for it: linear models and sswim for their penalties,
+    LightGBM for its number of trees. All of them then use both parts for their final weights. The networks of neuralforecast
+    train on both parts from the start.
+
+    Parameters
+    ----------
+    data : str
+        A name or a file, see `sswim.datasets.load_series`.
+    window : int, optional
+        Rows that models look at. Default: those of the data set.
+    horizon : int
+        Rows that they forecast.
+    max_steps : int
+        Training steps of the networks of neuralforecast.
+    seeds : int
+        Number of runs with seeds 0, 1, ...
+    models : sequence of str
+        Which of `MODELS` to run. Default: all.
+    """
+    unknown = [name for name in models if name not in MODELS]
+    if unknown:
+        raise ValueError(f"models: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, MODELS))}.")
+    window = series_set(data).window if window is None else window
+    for name, value in (("window", window), ("horizon", horizon), ("max_steps", max_steps), ("seeds", seeds)):
+        check_integer(name, value, 1)
+    known, later, validation = _split(data, window, horizon)
+    found: dict[str, Facts] = {}
+    for name in models or MODELS:
+        if name in NEEDS and find_spec(NEEDS[name]) is None:
+            found[name] = {"absent": "not installed"}
+            say(f"{name}: {NEEDS[name]} is not installed")
+            continue
+        runs = []
+        for seed in range(seeds):
+            setting = Setting(window, horizon, validation, seed, max_steps)
+            try:
+                runs.append(alone(_measure, {"name": name, "data": data, "setting": setting}))
+            except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError, BrokenProcessPool) as error:
+                found[name] = {"absent": f"failed: {type(error).__name__}: {error}"}
+                break
+            say(f"{name}: {runs[-1]}")
+        else:
+            found[name] = {"runs": runs}
+    return {
+        "data": data,
+        "shape": {"known_rows": len(known), "test_windows": len(later) - window - horizon + 1, "channels": known.shape[1]},
+        "options": {"window": window, "horizon": horizon, "split": SPLIT, "max_steps": max_steps, "seeds": seeds},
+        "sswim_settings": SSWIM,
+        "versions": {name: _version(name) for name in PACKAGES},
+        "models": found,
+        "result": {name: facts.get("absent") or _row(facts["runs"]) for name, facts in found.items()},
+    }
+
+
+def _row(runs: Sequence[Facts]) -> Facts:
+    """Return the figures of a table's row: one number, or the least, middle and largest of several runs."""
+    names = {"MSE": "mse", "MAE": "mae", "fit s": "fit_seconds", "predict s": "predict_seconds", "peak MiB": "peak_mib"}
+    spread = {shown: middle(run[key] for run in runs) for shown, key in names.items()}
+    return {shown: values[1] if values[0] == values[2] else values for shown, values in spread.items()}
+
+
+def _measure(name: str, data: str, setting: Setting) -> Facts:
+    """Fit and test one model; its output is checked on a few windows before anything is timed."""
+    known, later, _ = _split(data, setting.window, setting.horizon)
+    _check(name, known, setting)
+    before, model = peak_memory() or math.nan, MODELS[name](setting)
+    begin = time.perf_counter()
+    model.fit(known)
+    fitted = time.perf_counter()
+    errors = model.evaluate(later)
+    end = time.perf_counter()
+    if not np.isfinite([errors.rmse, errors.mae]).all():
+        raise RuntimeError("the errors are not finite.")
+    return {
+        "seed": setting.seed,
+        "mse": errors.rmse**2,
+        "mae": errors.mae,
+        "fit_seconds": fitted - begin,
+        "predict_seconds": end - fitted,
+        "peak_mib": (peak_memory() or math.nan) / 2**20,
+        "peak_mib_before": before / 2**20,
+    }
+
+
+def _check(name: str, rows: np.ndarray, setting: Setting) -> None:
+    """Fit a model to the last few windows, which also loads all libraries, and check the forecasts of five windows."""
+    span = setting.window + setting.horizon
+    model = MODELS[name](replace(setting, max_steps=1))
+    model.fit(rows[-span - 200 :])
+    forecasts, shape = model.predict_windows(rows[-span - 4 :]), (5, setting.horizon, rows.shape[1])
+    if forecasts.shape != shape or not np.isfinite(forecasts).all():
+        raise RuntimeError(f"forecasts must be finite and have the shape {shape}, got {forecasts.shape}: nothing was timed.")
+
+
+def _split(data: str, window: int, horizon: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return standardised rows for training and validation, those for test, and the part of windows for validation.
+
+    The rows for test begin with the window before the first test row.
+    """
+    stretches = as_series(load_series(data), breaks=series_set(data).breaks).segments
+    if len(stretches) > 1:
+        raise ValueError(f"data must be one stretch of rows without a gap, but {data!r} has {len(stretches)}.")
+    rows = stretches[0]
+    train, test = int(len(rows) * SPLIT[0]), int(len(rows) * SPLIT[2])
+    known = len(rows) - test
+    windows, held_out = known - window - horizon + 1, known - train - horizon + 1
+    if min(train - window - horizon, held_out, test - horizon) < 0 or held_out < 1:
+        raise ValueError(
+            f"data: {len(rows)} rows are too few for training, validation and test windows of {window} + {horizon} rows. Use a "
+            "shorter window or horizon, or more rows."
+        )
+    mean, spread = rows[:train].mean(axis=0), rows[:train].std(axis=0)
+    rows = (rows - mean) / np.where(spread > 0, spread, 1)
+    return rows[:known], rows[known - window :], held_out / windows
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
