@@ -7,6 +7,7 @@ from sswim.experiments.beyond import beyond, ideas
 from sswim.experiments.classification import classification
 from sswim.experiments.experiment import Experiment
 from sswim.experiments.forecasting import forecasting, timing
+from sswim.experiments.ltsf import ltsf
 
 __all__ = ["EXPERIMENTS", "find"]
 
@@ -18,6 +19,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "entropy": entropy,
     "beyond": beyond,
     "ideas": ideas,
+    "ltsf": ltsf,
 }
 
 
