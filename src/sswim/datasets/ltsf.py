@@ -171,10 +171,10 @@ def _read(path: Path, channels: int) -> pd.DataFrame:
     bad = np.argwhere(~np.isfinite(numbers.to_numpy(dtype=float)))
     if len(bad):
         row, column = map(int, bad[0])
-        value = frame.iloc[row, 1 + column]
+        value = str(frame.iloc[row, 1 + column])
         raise ValueError(
             f"{path}: all channels must be numbers, but {names[1 + column]!r} is "
-            f"{'missing' if pd.isna(value) else repr(str(value))} in data row {row + 1}. Mend the value, or fetch the file "
+            f"{'missing' if value == 'nan' else repr(value)} in data row {row + 1}. Mend the value, or fetch the file "
             "again."
         )
     times = pd.to_datetime(frame.iloc[:, 0].astype(str), errors="coerce", format="mixed")
