@@ -75,12 +75,13 @@ def setting(seed=0, max_steps=2):
 
 
 def test_the_split_is_by_rows_and_standardised_by_training_rows(loads):
-    known, later, validation = forecasters._split(loads, 24, 6)
+    cut = forecasters._split(loads, 24, 6)
     rows = pd.read_csv(loads).to_numpy()
     rows = (rows - rows[:280].mean(axis=0)) / rows[:280].std(axis=0)
-    np.testing.assert_allclose(known, rows[:320])
-    np.testing.assert_allclose(later, rows[320 - 24 :])
-    assert round(validation * (320 - 29)) == 40 - 5  # windows whose whole horizon lies in the validation rows
+    np.testing.assert_allclose(cut.known, rows[:320])
+    np.testing.assert_allclose(cut.later, rows[320 - 24 :])
+    with pytest.raises(ValueError, match="data must be one stretch of rows, but 'la-highway' begins anew every 180 rows"):
+        forecasters._split("la-highway", 12, 6)
 
 
 @pytest.mark.parametrize("name", [name for name in forecasters.MODELS if name not in forecasters.NEEDS])
@@ -89,11 +90,11 @@ def test_every_model_is_measured_alike(loads, name):
     assert set(found) == {
         "seed", "mse", "mae", "fit_seconds", "predict_seconds", "peak_mib", "peak_mib_before"
     }  # fmt: skip
-    known, later, validation = forecasters._split(loads, 24, 6)
+    cut = forecasters._split(loads, 24, 6)
     model = forecasters.MODELS[name](forecasters.Setting(24, 6, 0.1, 0, 2))
-    model.fit(known)
-    truth = np.lib.stride_tricks.sliding_window_view(later[24:], 6, axis=0).transpose(0, 2, 1)
-    error = model.predict_windows(later) - truth
+    model.fit(cut.known)
+    truth = np.lib.stride_tricks.sliding_window_view(cut.later[24:], 6, axis=0).transpose(0, 2, 1)
+    error = model.predict_windows(cut.later) - truth
     assert found["mse"] == pytest.approx((error**2).mean(), rel=1e-5)
     assert found["mae"] == pytest.approx(np.abs(error).mean(), rel=1e-5)
 
@@ -128,7 +129,9 @@ def test_the_command_compares_forecasters_and_lists_what_is_not_installed(loads,
     assert {"commit", "processor", "torch", "versions", "threads"} <= set(found)
     assert found["result"]["NHITS"] == "not installed" and found["options"]["window"] == 24
     [run] = found["models"]["NLinear"]["runs"]
-    here = forecasters._measure("NLinear", loads, forecasters.Setting(24, 6, forecasters._split(loads, 24, 6)[2], 0, 1000))
+    here = forecasters._measure(
+        "NLinear", loads, forecasters.Setting(24, 6, forecasters._split(loads, 24, 6).validation, 0, 1000)
+    )
     assert run["mse"] == pytest.approx(here["mse"]) and run["seed"] == 0
     if sys.platform.startswith("linux"):
         assert run["peak_mib"] < peak_memory() / 2**20 - 300 and ballast[0] == 1
@@ -152,7 +155,7 @@ def test_a_model_that_fails_is_named_and_the_others_go_on(loads, monkeypatch):
     [
         (["forecasters", "--model", "ARIMA"], "models: unknown name 'ARIMA'"),
         (["forecasters", "--window", "0"], "window must be"),
-        (["forecasters", "--horizon", "9000"], "17520 rows are too few"),
+        (["forecasters", "--horizon", "9000"], "its 17,520 rows give"),
         (["assembly", "--horizon", "6"], "horizon is for 'forecasters', 'assembly' has no such option"),
     ],
 )

@@ -349,8 +349,6 @@ def _option(text: str) -> tuple[str, object]:
 
 def _figures(value: object) -> str:
     """Return a number, or several, as text."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_figures(v)}" for key, v in value.items())
     if isinstance(value, list):
         return " .. ".join(_figures(v) for v in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

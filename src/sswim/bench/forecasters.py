@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Protocol
@@ -15,9 +15,9 @@ import numpy as np
 
 from sswim.bench.measure import alone, middle, say
 from sswim.bench.rivals import BoostedTrees, DeepNetwork
-from sswim.data.series import as_series
-from sswim.datasets import load_series, series_set
+from sswim.datasets import LTSF, SERIES, load_ltsf, load_series, ltsf_set
 from sswim.evaluate.baselines import DLinear, NLinear, Persistence, RidgeOnLags
+from sswim.evaluate.ltsf import LtsfSplit, split_ltsf
 from sswim.evaluate.metrics import Evaluation
 from sswim.forecaster import Forecaster
 from sswim.options import check_integer, peak_memory
@@ -27,7 +27,6 @@ __all__ = ["MODELS", "bench_forecasters"]
 
 # What is changed in `Forecaster(window, horizon, random_state=seed, verbose=0)`, as `set_params` takes it.
 SSWIM: dict[str, Facts] = {"sswim": {}, "sswim, spikes only": {"readout__skip": False}}
-SPLIT = (0.7, 0.1, 0.2)  # rows for training, validation and test
 PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "lightgbm", "neuralforecast")
 
 
@@ -96,18 +95,18 @@ def bench_forecasters(
 ) -> Facts:
     """Errors, seconds of fit and of prediction, and peak memory of sswim and of other forecasters on one series.
 
-    Each model runs in a process of its own, one after the other. It is fitted on the rows for training and validation, and
-    tested on every window whose horizon lies in the test rows. Channels are standardised by the training rows, and errors are
-    in these units. A model that needs validation takes the last windows for it: linear models and sswim for their penalties,
-    LightGBM for its number of trees. All of them then use both parts for their final weights. The networks of neuralforecast
-    train on both parts from the start.
+    Each model runs in a process of its own, one after the other. Rows are cut and standardised as in `sswim.evaluate.ltsf`,
+    and errors are in standardised units. A model is fitted on the rows for training and validation, and tested on every window
+    whose horizon lies in the test rows. A model that needs validation takes the last windows for it: linear models and sswim
+    for their penalties, LightGBM for its number of trees. All of them then use both parts for their final weights. The
+    networks of neuralforecast train on both parts from the start.
 
     Parameters
     ----------
     data : str
-        A name or a file, see `sswim.datasets.load_series`.
+        A name or a file, see `sswim.datasets.load_ltsf` and `load_series`.
     window : int, optional
-        Rows that models look at. Default: those of the data set.
+        Rows that models look at. Default: the data set's own.
     horizon : int
         Rows that they forecast.
     max_steps : int
@@ -120,10 +119,11 @@ def bench_forecasters(
     unknown = [name for name in models if name not in MODELS]
     if unknown:
         raise ValueError(f"models: unknown name {unknown[0]!r}. Valid names: {', '.join(map(repr, MODELS))}.")
-    window = series_set(data).window if window is None else window
+    if window is None:
+        window = SERIES[data].window if _other(data) else ltsf_set(data).windows[0]
     for name, value in (("window", window), ("horizon", horizon), ("max_steps", max_steps), ("seeds", seeds)):
         check_integer(name, value, 1)
-    known, later, validation = _split(data, window, horizon)
+    cut = _split(data, window, horizon)
     found: dict[str, Facts] = {}
     for name in models or MODELS:
         if name in NEEDS and find_spec(NEEDS[name]) is None:
@@ -132,7 +132,7 @@ def bench_forecasters(
             continue
         runs = []
         for seed in range(seeds):
-            setting = Setting(window, horizon, validation, seed, max_steps)
+            setting = Setting(window, horizon, cut.validation, seed, max_steps)
             try:
                 runs.append(alone(_measure, {"name": name, "data": data, "setting": setting}))
             except (ValueError, TypeError, RuntimeError, ArithmeticError, MemoryError, BrokenProcessPool) as error:
@@ -143,8 +143,9 @@ def bench_forecasters(
             found[name] = {"runs": runs}
     return {
         "data": data,
-        "shape": {"known_rows": len(known), "test_windows": len(later) - window - horizon + 1, "channels": known.shape[1]},
-        "options": {"window": window, "horizon": horizon, "split": SPLIT, "max_steps": max_steps, "seeds": seeds},
+        "shape": {"known_rows": len(cut.known), "test_windows": cut.windows, "channels": cut.known.shape[1]},
+        "borders": asdict(cut.borders),
+        "options": {"window": window, "horizon": horizon, "max_steps": max_steps, "seeds": seeds},
         "sswim_settings": SSWIM,
         "versions": {name: _version(name) for name in PACKAGES},
         "models": found,
@@ -161,13 +162,13 @@ def _row(runs: Sequence[Facts]) -> Facts:
 
 def _measure(name: str, data: str, setting: Setting) -> Facts:
     """Fit and test one model; its output is checked on a few windows before anything is timed."""
-    known, later, _ = _split(data, setting.window, setting.horizon)
-    _check(name, known, setting)
+    cut = _split(data, setting.window, setting.horizon)
+    _check(name, cut.known, setting)
     before, model = peak_memory() or math.nan, MODELS[name](setting)
     begin = time.perf_counter()
-    model.fit(known)
+    model.fit(cut.known)
     fitted = time.perf_counter()
-    errors = model.evaluate(later)
+    errors = model.evaluate(cut.later)
     end = time.perf_counter()
     if not np.isfinite([errors.rmse, errors.mae]).all():
         raise RuntimeError("the errors are not finite.")
@@ -192,26 +193,18 @@ def _check(name: str, rows: np.ndarray, setting: Setting) -> None:
         raise RuntimeError(f"forecasts must be finite and have the shape {shape}, got {forecasts.shape}: nothing was timed.")
 
 
-def _split(data: str, window: int, horizon: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return standardised rows for training and validation, those for test, and the part of windows for validation.
+def _other(data: str) -> bool:
+    """Return whether a name is that of a series which is not part of the public benchmark."""
+    return data in SERIES and data not in LTSF
 
-    The rows for test begin with the window before the first test row.
-    """
-    stretches = as_series(load_series(data), breaks=series_set(data).breaks).segments
-    if len(stretches) > 1:
-        raise ValueError(f"data must be one stretch of rows without a gap, but {data!r} has {len(stretches)}.")
-    rows = stretches[0]
-    train, test = int(len(rows) * SPLIT[0]), int(len(rows) * SPLIT[2])
-    known = len(rows) - test
-    windows, held_out = known - window - horizon + 1, known - train - horizon + 1
-    if min(train - window - horizon, held_out, test - horizon) < 0 or held_out < 1:
-        raise ValueError(
-            f"data: {len(rows)} rows are too few for training, validation and test windows of {window} + {horizon} rows. Use a "
-            "shorter window or horizon, or more rows."
-        )
-    mean, spread = rows[:train].mean(axis=0), rows[:train].std(axis=0)
-    rows = (rows - mean) / np.where(spread > 0, spread, 1)
-    return rows[:known], rows[known - window :], held_out / windows
+
+def _split(data: str, window: int, horizon: int) -> LtsfSplit:
+    """Return the standardised rows for fitting and for test, as the public benchmark of long-term forecasting cuts them."""
+    if _other(data):
+        if SERIES[data].breaks is not None:
+            raise ValueError(f"data must be one stretch of rows, but {data!r} begins anew every {SERIES[data].breaks} rows.")
+        return split_ltsf(load_series(data), window, horizon)
+    return split_ltsf(load_ltsf(data), window, horizon, ltsf_set(data).month)
 
 
 def _version(package: str) -> str | None:
