@@ -16,10 +16,9 @@ from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_in
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
 from sswim.estimator import Estimator
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
-from sswim.forecasts import DirectForecasts, ForecastModel, ForecastStream, TrajectoryForecasts
+from sswim.forecasts import ForecastModel, ForecastStream
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
-from sswim.network.output import VoltageReadout
 from sswim.options import (
     Mistakes,
     Run,
@@ -125,7 +124,7 @@ class Forecaster(Estimator[ForecastModel]):
         window: int = 168,
         horizon: int = 24,
         *,
-        hidden: Sequence[int] = (100,),
+        hidden: Sequence[int] = (20,),
         kernel: KernelName | Sequence[KernelName] = "morlet",
         readout: str | ForecastReadoutOptions = "direct",
         steps: str | Steps = "forecast",
@@ -197,7 +196,8 @@ class Forecaster(Estimator[ForecastModel]):
         encoder.warn_of_constants(series.columns)
         with Run(self.memory, self.random_state, self.verbose) as run:
             network = self._network(encoder, options, run)
-            samples = SeriesWindows([encoder(r) for r in rows], self.window, self.horizon, stride)
+            segments = [encoder(encoder.without_outliers(r)) for r in rows]
+            samples = SeriesWindows(encoder, segments, self.window, self.horizon, stride)
             split = Split.at(samples, kept * samples.batch)
             if options.training is None or not options.training.from_scratch:
                 report = sample_network(network, split, options.steps, options.readout, run)
@@ -205,8 +205,7 @@ class Forecaster(Estimator[ForecastModel]):
                 report = start_from_scratch(network, split, run)
             if options.training is not None:
                 report = improve(network, split, options.readout, options.training, report, run)
-        kind = TrajectoryForecasts if isinstance(network.readout, VoltageReadout) else DirectForecasts
-        self.model_ = kind(encoder, network, report, series.names, self.missing, run.budget)
+        self.model_ = ForecastModel(encoder, network, report, series.names, self.missing, run.budget)
         return self
 
     def _resolved(self) -> _Options:
@@ -244,7 +243,18 @@ class Forecaster(Estimator[ForecastModel]):
         scratch = options.training is not None and options.training.from_scratch
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         outputs, sharing = (1, 0 if scratch else channels) if shared else (channels, 0)
-        shape = Shape(encoder.inputs, outputs, self.window, self.horizon, self.hidden, sharing, run.budget, dtype)
+        shape = Shape(
+            encoder.inputs,
+            outputs,
+            self.window,
+            self.horizon,
+            self.hidden,
+            sharing,
+            run.budget,
+            dtype,
+            covariates=len(encoder.covariates),
+            relative=encoder.relative,
+        )
         network = SpikingNetwork(
             encoder.inputs,
             outputs,
@@ -276,8 +286,7 @@ class Forecaster(Estimator[ForecastModel]):
         Parameters
         ----------
         X : DataFrame, array of shape (rows, channels), or a list of these
-            The last `window` rows of each series are used. A direct readout also uses up to ``2 * window`` earlier rows, to
-            warm the network up.
+            The last `window` rows of each series are used, and no others.
 
         Returns
         -------

@@ -21,7 +21,8 @@ from sswim import classes, data, forecasts, gradient, network, options, readout,
 from sswim._version import __version__
 from sswim.data import encoder, inputs
 from sswim.network import SpikingNetwork, VoltageReadout
-from sswim.readout import TraceReadout
+from sswim.readout import LagReadout, TraceReadout
+from sswim.readout.lags import LagSizes
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
@@ -96,8 +97,12 @@ class _Writer:
         out = value.readout
         if isinstance(out, VoltageReadout):
             read = {"kernel": self("kernel", out.kernel), "spiking": out.spiking}
+        elif isinstance(out, LagReadout):
+            read = {"sizes": dataclasses.asdict(out.sizes), "constants": list(out.constants)}
+            read |= {"population": out.population.neurons, "singles": out.singles}
+            read |= {"skip": out.skip, "absolute": out.absolute}
         else:
-            read = {"constants": list(out.constants), "lags": out.lags}  # type: ignore[attr-defined]
+            read = {"constants": list(out.constants)}
         settings = {key: getattr(value, key) for key in ("window", "horizon", "start", "detach_refractory", "checkpoint")}
         settings |= {key: self(key, getattr(value, key)) for key in ("kernels", "refractory", "surrogate")}
         return {"network": name, "settings": settings, "readout": read}
@@ -140,7 +145,7 @@ class _Reader:
         weights = [state[f"layers.{i}.weights"] for i in range(len(settings["kernels"]))]
         hidden, dtype, out = [len(w) for w in weights], weights[0].dtype, state["readout.weights"]
         if "spiking" in read:
-            made: VoltageReadout | TraceReadout = VoltageReadout(
+            made: VoltageReadout | TraceReadout | LagReadout = VoltageReadout(
                 hidden[-1],
                 len(out),
                 self(read["kernel"]),
@@ -150,20 +155,11 @@ class _Reader:
                 spiking=read["spiking"],
                 dtype=dtype,
             )
+        elif "sizes" in read:
+            made = LagReadout(LagSizes(**read.pop("sizes")), **read, dtype=dtype)
         else:
-            groups, factors = state["readout.pool"].shape
-            made = TraceReadout(
-                out.shape[1] - read["lags"],
-                len(out) // settings["horizon"],
-                settings["horizon"],
-                constants=read["constants"],
-                lags=read["lags"],
-                groups=groups,
-                rank=state["readout.directions"].shape[1],
-                factors=factors,
-                common=state["readout.common_directions"].shape[1],
-                dtype=dtype,
-            )
+            outputs = len(out) // settings["horizon"]
+            made = TraceReadout(out.shape[1], outputs, settings["horizon"], constants=read["constants"], dtype=dtype)
         kernels = settings.pop("kernels")
         found = SpikingNetwork(
             weights[0].shape[1], made.outputs, hidden=hidden, kernel=kernels, readout=made, dtype=dtype, **settings

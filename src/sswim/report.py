@@ -134,8 +134,6 @@ class Solution:
         Number of different (delay, support) pairs among the outputs, or of time constants.
     sums : str
         How far the sums were thinned out: ``"exact"``, ``"fast"``, or the settings.
-    sizes : Tensor of shape (features,), optional
-        What features were multiplied by before the regression: traces may bear more or less of the penalty than rows.
     score : float
         Mean squared error on validation rows, of weights that had not seen these.
     quantiles : array of shape (levels, horizon, channels), optional
@@ -146,18 +144,23 @@ class Solution:
         What a spiking output's voltages were multiplied by and shifted by, and its spike cost.
     training : TrainingReport, optional
         What a training by gradients did.
+    kept : dict, optional
+        For a readout with lags, the models that were weighed, by name, and the mean share of each.
+    gains : dict, optional
+        The part of the plainest linear model's error that each of them saves on blocks that it has not seen.
     """
 
     lambdas: Tensor
     lags: Tensor = torch.zeros(0)
     traces: int = 1
     sums: str = "exact"
-    sizes: Tensor | None = None
     score: float = float("nan")
     quantiles: np.ndarray | None = None
     temperature: float = 1.0
     normalization: tuple[float, float, float] | None = None
     training: TrainingReport | None = None
+    kept: dict[str, float] | None = None
+    gains: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -275,8 +278,9 @@ def _output(network: SpikingNetwork, report: SamplingReport) -> Facts:
     facts = {"neurons": network.outputs, "lambda": _three(report.lambdas), "traces": report.traces}
     if isinstance(readout, VoltageReadout):
         return {"kernel": str(readout.kernel), **facts, "delay": _three(readout.delays), "support": _three(readout.supports)}
-    skip = readout.weights.shape[1] > sum(network.hidden) * len(readout.constants)
-    return {"kernel": "direct" + (" with skip" if skip else ""), **facts, "constants": list(readout.constants)}
+    kind = "traces" if report.solution.kept is None else "lags"
+    kept = {} if report.solution.kept is None else {"kept": report.solution.kept, "gains": report.solution.gains}
+    return {"kernel": kind, **facts, "constants": list(readout.constants), **kept}
 
 
 def _drawn_by(layer: Facts) -> str:

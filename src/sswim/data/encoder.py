@@ -13,9 +13,9 @@ from torch import Tensor
 
 from sswim.options import Options, check_choice
 
-__all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "moving_mean", "standard_scales"]
+__all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "standard_scales"]
 
-# Deviations from a running level are limited to this many of a channel's usual deviations.
+# Deviations from a window's mean are limited to this many of a channel's usual deviations.
 LIMIT = 5.0
 
 
@@ -27,9 +27,9 @@ class Scaling(Options):
     ----------
     kind : {"adaptive", "window", "standard", "channel", "none"}
         ``"channel"`` brings each channel to [0, 1] by its range in the training windows, ``"standard"`` to mean 0 and deviation
-        1 there. ``"adaptive"`` also shows the network each channel relative to its running level, the mean of the last
-        `window` rows, and forecasts are relative to that level. With ``"window"`` it sees nothing else, so that forecasts move
-        along with the series. ``"none"`` leaves the data as it is.
+        1 there. ``"adaptive"`` also shows the sampled neurons each channel relative to the window's mean, and forecasts are
+        relative to that mean. With ``"window"`` they see nothing else, so that forecasts move along with the series.
+        ``"none"`` leaves the data as it is.
     clip : bool
         Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
         not limited). Otherwise a channel that leaves its range drives every neuron that listens to it out of its own.
@@ -47,32 +47,29 @@ class Scaling(Options):
 
 
 KINDS = ("adaptive", "window", "standard", "channel", "none")
+RELATIVE = ("adaptive", "window")
 SCALINGS: dict[str, Scaling] = {kind: Scaling(kind) for kind in KINDS}
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """A stretch of a series as a network sees it.
+    """A stretch of a series, scaled.
 
     Attributes
     ----------
-    signals : Tensor of shape (inputs, rows, batch)
-        What enters the hidden layers. Channels that share a network are a batch; otherwise that is 1.
-    lagged : Tensor of shape (rows, channels)
-        The channels, scaled: what is to be forecast, and what a skip connection sees.
-    level : Tensor of shape (rows, channels)
-        What a forecast made at that row is relative to.
-    base : Tensor of shape (rows, channels)
-        What a skip connection sees its window relative to, at the window's last row.
+    rows : Tensor of shape (rows, channels), float64
+        The channels: what is to be forecast, and what a readout with lags sees.
+    seen : Tensor of shape (rows, channels)
+        The channels as the hidden layers see them: brought back to their training range, if the scaling says so.
+    covariates : Tensor of shape (rows, covariates)
     """
 
-    signals: Tensor
-    lagged: Tensor
-    level: Tensor
-    base: Tensor
+    rows: Tensor
+    seen: Tensor
+    covariates: Tensor
 
     def __len__(self) -> int:
-        return len(self.lagged)
+        return len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,10 @@ class SeriesEncoder:
     Attributes
     ----------
     low, high : array of shape (columns,)
-        Range in the training windows.
+        Range in the training windows, without outliers.
+    outliers : array of shape (2, columns)
+        Bounds far beyond the usual range. Rows of the fit are brought back to them: one sensor's error code would outweigh
+        all other rows.
     offset, span : array of shape (columns,)
         What is subtracted, and what is divided by then.
     floor : array of shape (columns,)
@@ -99,6 +99,7 @@ class SeriesEncoder:
 
     low: np.ndarray
     high: np.ndarray
+    outliers: np.ndarray
     offset: np.ndarray
     span: np.ndarray
     floor: np.ndarray
@@ -113,10 +114,12 @@ class SeriesEncoder:
         cls, rows: Tensor, scaling: Scaling, *, covariates: Sequence[int], shared: bool, window: int, precise: bool
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows."""
+        outliers = find_outliers(rows)
+        rows = rows.clamp(*torch.from_numpy(outliers))
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
-        return cls(low, high, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
+        return cls(low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
         """Warn of columns that never move in the training windows."""
@@ -145,26 +148,30 @@ class SeriesEncoder:
         views = 2 if self.scaling.kind == "adaptive" else 1
         return (1 if self.shared else len(self.channels)) * views + len(self.covariates)
 
+    @property
+    def relative(self) -> bool:
+        """Whether forecasts are relative to the window's mean."""
+        return self.scaling.kind in RELATIVE
+
+    def without_outliers(self, rows: Tensor) -> Tensor:
+        """Bring rows (rows, columns) of the fit back to their usual range, generously."""
+        return rows.clamp(*torch.from_numpy(self.outliers))
+
     def __call__(self, rows: Tensor) -> Encoded:
-        """Encode rows (rows, columns) in the data's own units; a running level begins with the first of them."""
-        channels, covariates, clip = self.channels, list(self.covariates), self.scaling.clip
-        seen = rows.clamp(torch.from_numpy(self.low), torch.from_numpy(self.high)) if clip else rows
-        scaled, seen = ((r - torch.from_numpy(self.offset)) / torch.from_numpy(self.span) for r in (rows, seen))
-        lagged, parts = scaled[:, channels], [seen[:, channels]]
-        level = base = torch.zeros(1, dtype=rows.dtype).expand_as(lagged)
-        if self.scaling.kind in ("adaptive", "window"):
-            level = moving_mean(lagged, self.window)
-            relative = (lagged - level).clamp(-LIMIT, LIMIT) if clip else lagged - level
-            if self.scaling.kind == "window":
-                parts, base = [relative], level
-            else:
-                parts.append(relative)
-        if self.shared:
-            each = [p[None] for p in parts] + [seen[:, [c]].T[:, :, None].expand(-1, -1, len(channels)) for c in covariates]
-        else:
-            each = [p.T[:, :, None] for p in parts] + [seen[:, covariates].T[:, :, None]]
+        """Encode rows (rows, columns) in the data's own units."""
+        channels, covariates = self.channels, list(self.covariates)
+        clipped = rows.clamp(torch.from_numpy(self.low), torch.from_numpy(self.high)) if self.scaling.clip else rows
+        scaled, seen = ((r - torch.from_numpy(self.offset)) / torch.from_numpy(self.span) for r in (rows, clipped))
         dtype = torch.float64 if self.precise else torch.float32
-        return Encoded(torch.cat(each).to(dtype).contiguous(), *(v.to(dtype) for v in (lagged, level, base)))
+        return Encoded(scaled[:, channels], seen[:, channels].to(dtype), seen[:, covariates].to(dtype))
+
+    def views(self, seen: Tensor, rows: Tensor) -> Tensor:
+        """Return what the hidden layers see of windows (..., window), scaled and not clipped: (views, ..., window)."""
+        if not self.relative:
+            return seen[None]
+        relative = (rows - rows.mean(dim=-1, keepdim=True)).to(seen.dtype)
+        relative = relative.clamp(-LIMIT, LIMIT) if self.scaling.clip else relative
+        return relative[None] if self.scaling.kind == "window" else torch.stack([seen, relative])
 
     def decode(self, values: Tensor) -> np.ndarray:
         """Bring scaled values (..., channels) back to the data's own units."""
@@ -236,15 +243,19 @@ def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:
     return torch.where(often & (low < rows.amax(dim=0)), low, -torch.inf).numpy()
 
 
-def moving_mean(rows: Tensor, window: int) -> Tensor:
-    """Return the mean of each row (rows, channels) and those before it, `window` in all, or as many as there are.
+def find_outliers(rows: Tensor, reach: float = 2.0) -> np.ndarray:
+    """Return bounds (2, columns): the usual range of rows (rows, columns), extended by `reach` times its width on either side.
+
+    The usual range holds all but one in a thousand rows at either end. A column that rests all that time has no bounds.
 
     Examples
     --------
-    >>> moving_mean(torch.tensor([[1.0], [3.0], [5.0]]), 2).flatten().tolist()
-    [1.0, 2.0, 4.0]
+    >>> rows = torch.arange(2000.0)[:, None] % 10
+    >>> rows[7] = -9999.0
+    >>> find_outliers(rows).flatten().tolist()
+    [-18.0, 27.0]
     """
-    sums = torch.nn.functional.pad(rows.double().cumsum(dim=0), (0, 0, 1, 0))
-    last = torch.arange(1, len(rows) + 1)
-    first = (last - window).clamp_min(0)
-    return ((sums[last] - sums[first]) / (last - first)[:, None]).to(rows.dtype)
+    few = rows[:: max(1, len(rows) // 20_000)].double()
+    low, high = torch.quantile(few, torch.tensor([0.001, 0.999], dtype=few.dtype), dim=0)
+    reach_ = torch.where(high > low, reach * (high - low), torch.inf)
+    return torch.stack([low - reach_, high + reach_]).numpy()

@@ -1,4 +1,4 @@
-"""Where samples come from: tensors, windows cut from series without copying them, and the rows along a series."""
+"""Where samples come from: tensors, and windows cut from series without copying them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.data.encoder import Encoded
+from sswim.data.encoder import Encoded, SeriesEncoder
 from sswim.network.events import EventBatch
-from sswim.network.layer import Stream
-from sswim.network.network import Inputs, SpikingNetwork
+from sswim.network.network import Inputs
 
 __all__ = [
     "Index",
-    "Origins",
     "Part",
     "Samples",
     "SeriesWindows",
@@ -34,8 +32,6 @@ __all__ = [
 
 Index = Tensor | slice
 Rows = TypeVar("Rows", np.ndarray, Tensor, range, list)
-# Rows that are simulated at once along a series: the time of filters and traces grows with its square.
-CHUNK = 32
 
 
 class Samples(ABC):
@@ -217,17 +213,19 @@ class SeriesWindows(Samples):
 
     Parameters
     ----------
+    encoder : SeriesEncoder
     segments : sequence of Encoded
     window, horizon, stride : int
     """
 
-    def __init__(self, segments: Sequence[Encoded], window: int, horizon: int, stride: int = 1) -> None:
-        self.segments, self.window = segments, window
-        self._signals = _joined([s.signals for s in segments], dim=1)  # (D, rows, B)
-        self._windows = Windows([s.lagged for s in segments], window, horizon, stride)
-        self._levels, self._bases = _joined([s.level for s in segments]), _joined([s.base for s in segments])
-        self.batch = self.together = self._signals.shape[2]
-        self.shared = self.batch == self._levels.shape[1]
+    def __init__(
+        self, encoder: SeriesEncoder, segments: Sequence[Encoded], window: int, horizon: int, stride: int = 1
+    ) -> None:
+        self.encoder, self.window, self.horizon = encoder, window, horizon
+        self.shared, self.relative = encoder.shared, encoder.relative
+        self._windows = Windows([s.rows for s in segments], window, horizon, stride)
+        self._seen, self._covariates = _joined([s.seen for s in segments]), _joined([s.covariates for s in segments])
+        self.batch = self.together = self._seen.shape[1] if self.shared else 1
 
     def __len__(self) -> int:
         return len(self._windows) * self.batch
@@ -237,125 +235,37 @@ class SeriesWindows(Samples):
         number = torch.arange(len(self))[index]
         return number // self.batch, number % self.batch
 
+    def _steps(self, window: Tensor, first: int, last: int) -> Tensor:
+        """Return the rows ``[first, last)`` of some windows, as numbers (batch, rows)."""
+        return self._windows.starts[window][:, None] + torch.arange(first, last)
+
+    def _pick(self, values: Tensor, steps: Tensor, member: Tensor) -> Tensor:
+        """Pick what belongs to each sample, (batch, outputs, steps), from values (rows, channels)."""
+        return values[steps, member[:, None]][:, None] if self.shared else values[steps].transpose(1, 2)
+
     def inputs(self, index: Index) -> Tensor:
         """Return the inputs (batch, window, inputs) of the samples numbered `index`."""
         window, member = self._find(index)
-        steps = self._windows.starts[window][:, None] + torch.arange(self.window)
-        return self._signals[:, steps, member[:, None]].permute(1, 2, 0)
+        steps = self._steps(window, 0, self.window)
+        seen, rows = (self._pick(v, steps, member) for v in (self._seen, self._windows.rows))
+        views = self.encoder.views(seen, rows).transpose(0, 1).flatten(1, 2)  # (batch, views * outputs, W)
+        return torch.cat([views, self._covariates[steps].transpose(1, 2)], dim=1).transpose(1, 2)
 
-    def _of_member(self, values: Tensor, member: Tensor) -> Tensor:
-        """Pick from values (batch, steps, channels) what belongs to each sample: (batch, steps, outputs)."""
-        return values.gather(2, member[:, None, None].expand(-1, values.shape[1], 1)) if self.shared else values
-
-    def _at_origin(self, values: Tensor, index: Index) -> Tensor:
+    def past(self, index: Index) -> Tensor:
+        """Return the rows that a readout with lags sees, scaled: (batch, window, outputs), float64."""
         window, member = self._find(index)
-        return self._of_member(values[self._windows.starts[window] + self.window - 1][:, None], member)
+        return self._pick(self._windows.rows, self._steps(window, 0, self.window), member).transpose(1, 2)
 
     def level(self, index: Index) -> Tensor:
         """Return what forecasts are relative to: (batch, 1, outputs)."""
-        return self._at_origin(self._levels, index)
-
-    def past(self, index: Index) -> Tensor:
-        """Return the rows that a skip connection sees: (batch, window, outputs)."""
-        window, member = self._find(index)
-        return self._of_member(self._windows.inputs(window), member) - self._at_origin(self._bases, index)
+        past = self.past(index)
+        return past.mean(dim=1, keepdim=True) if self.relative else torch.zeros_like(past[:, :1])
 
     def targets(self, index: Index) -> Tensor:
-        """Return what is to be forecast, relative to the level: (batch, horizon, outputs)."""
+        """Return what is to be forecast, relative to the level: (batch, horizon, outputs), float64."""
         window, member = self._find(index)
-        return self._of_member(self._windows.targets(window), member) - self.level(index)
-
-
-class Origins:
-    """All rows of encoded series from which a whole horizon lies ahead and a whole window behind, in order.
-
-    A direct readout reads the network at every such row: the network runs along the series once.
-
-    Parameters
-    ----------
-    network : SpikingNetwork
-        Its readout reads traces.
-    segments : sequence of Encoded
-        The series as the network sees them.
-    skip : bool
-        Whether the window's own rows are features too.
-    memory : int
-        Budget in bytes for features.
-    dtype : torch.dtype, optional
-        Of the features. Default: the network's.
-    """
-
-    def __init__(
-        self,
-        network: SpikingNetwork,
-        segments: Sequence[Encoded],
-        *,
-        skip: bool,
-        memory: int = 10**9,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        self.network, self.segments, self.skip, self.dtype = network, segments, skip, dtype
-        self.batch = segments[0].signals.shape[2]
-        self.shared = self.batch == segments[0].lagged.shape[1]
-        features = network.readout.weights.shape[1]
-        self.chunk = max(1, min(CHUNK, memory // (16 * features * self.batch)))
-        self.counts = [max(len(s) - network.window - network.horizon + 1, 0) for s in segments]
-
-    def __len__(self) -> int:
-        return sum(self.counts)
-
-    def _arranged(self, values: Tensor) -> Tensor:
-        """Bring values (..., rows, channels) of all channels to the layout (outputs, ..., rows, batch)."""
-        return values[None] if self.shared else values.movedim(-1, 0)[..., None]
-
-    def features(self, stream: Stream, seen: Encoded, first: int, last: int) -> Tensor:
-        """Run a stream over rows and return the features (features, rows, batch) at each; a skip sees 0 before row 0."""
-        signals = seen.signals[:, first:last].to(self.network.readout.weights)
-        traces = stream.advance(signals)
-        if not self.skip:
-            return traces
-        window = self.network.window
-        rows = seen.lagged[max(first - window + 1, 0) : last]
-        rows = torch.nn.functional.pad(rows, (0, 0, window - 1 - min(first, window - 1), 0))
-        lags = rows.unfold(0, window, 1).movedim(2, 0) - seen.base[first:last]  # (O, T, C), the oldest row first
-        lags = self._arranged(lags).flatten(0, 1).to(traces)
-        return torch.cat([traces, lags, signals[self.network.outputs :].to(traces)])
-
-    def ahead(self, seen: Encoded, first: int, last: int) -> Tensor:
-        """Return what follows on rows ``[first, last)``: (horizon * outputs, rows, batch)."""
-        y = seen.lagged[first + 1 : last + self.network.horizon].unfold(0, self.network.horizon, 1)  # (T, C, H)
-        y = y.movedim(2, 0) - seen.level[first:last]
-        return self._arranged(y).transpose(0, 1).flatten(0, 1).to(self.network.readout.weights.device)
-
-    def rows(self, last: int) -> Tensor:
-        """Return the scaled rows (rows, channels) that the first `last` origins or their horizons lie in."""
-        network, parts = self.network, []
-        for seen, count in zip(self.segments, self.counts, strict=True):
-            if count and last > 0:
-                parts.append(seen.lagged[: min(last, count) + network.window + network.horizon - 1])
-            last -= count
-        return torch.cat(parts)
-
-    def __call__(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield the number of the first origin, features and targets, chunk by chunk, of origins ``[first, last)``."""
-        last = len(self) if last is None else last
-        number, window = 0, self.network.window
-        for seen, count in zip(self.segments, self.counts, strict=True):
-            begin, end = max(first - number, 0), min(last - number, count)  # among this segment's origins
-            number += count
-            if begin >= end:
-                continue
-            stream = self.network.stream(self.batch, self.dtype)
-            # Origin 0 stands at row window - 1. Two earlier windows warm the network up.
-            at, stop = max(begin + window - 1 - 2 * window, 0), end + window - 1
-            while at < stop:
-                until = min(at + self.chunk, stop)
-                features = self.features(stream, seen, at, until)
-                skipped = max(begin + window - 1 - at, 0)
-                if skipped < until - at:
-                    origin = number - count + at + skipped - window + 1
-                    yield origin, features[:, skipped:], self.ahead(seen, at + skipped, until)
-                at = until
+        steps = self._steps(window, self.window, self.window + self.horizon)
+        return self._pick(self._windows.rows, steps, member).transpose(1, 2) - self.level(index)
 
 
 def split_windows(segments: Sequence[Rows], span: int, last: int) -> tuple[list[Rows], list[Rows]]:

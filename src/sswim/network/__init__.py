@@ -14,6 +14,7 @@ from sswim.network.kernels import (
 from sswim.network.layer import SpikingLayer, Stream
 from sswim.network.network import Activity, SpikingNetwork
 from sswim.network.output import Readout, VoltageReadout
+from sswim.network.population import Population
 from sswim.network.surrogates import SURROGATES, Arctan, FastSigmoid, SlayerExponential, Surrogate, Triangular
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Hat",
     "Kernel",
     "Morlet",
+    "Population",
     "Readout",
     "Refractory",
     "SlayerExponential",

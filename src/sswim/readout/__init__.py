@@ -3,9 +3,10 @@
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.base import ReadoutOptions
-from sswim.readout.corrections import TraceReadout
 from sswim.readout.counts import Counts
+from sswim.readout.decaying import TraceReadout
 from sswim.readout.direct import Direct
+from sswim.readout.lags import LagReadout
 from sswim.readout.traces import ASSEMBLIES, Assembly
 from sswim.readout.trajectory import Trajectory
 from sswim.readout.voltage import Spikes, Voltage
@@ -15,6 +16,7 @@ __all__ = [
     "Assembly",
     "Counts",
     "Direct",
+    "LagReadout",
     "ReadoutOptions",
     "Spikes",
     "TraceReadout",

@@ -34,6 +34,10 @@ class Shape:
     memory : int
         Budget in bytes.
     dtype : torch.dtype
+    covariates : int
+        Number of inputs, the last ones, that are not forecast.
+    relative : bool
+        Whether targets are relative to the window's mean.
     """
 
     inputs: int
@@ -44,6 +48,8 @@ class Shape:
     channels: int
     memory: int
     dtype: torch.dtype
+    covariates: int = 0
+    relative: bool = False
 
 
 class Training(Protocol):

@@ -14,7 +14,7 @@ from sswim.data.windows import Part, Samples, Split, batches
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, check_choice, check_constants, resolve
 from sswim.readout.base import Shape, Training
-from sswim.readout.corrections import TraceReadout, check_memory
+from sswim.readout.decaying import TraceReadout, check_memory
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from sswim.regression import REGULARIZATION, Regularization, Sums
 from sswim.report import Solution
@@ -84,8 +84,8 @@ class Counts(Options):
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
         """Set the weights that read the traces, from all samples."""
         readout = network.readout
-        if not isinstance(readout, TraceReadout) or readout.lags:
-            raise TypeError("network: Counts reads traces alone. Build it with readout=TraceReadout(..., lags=0).")
+        if not isinstance(readout, TraceReadout):
+            raise TypeError("network: Counts reads traces alone. Build it with readout=TraceReadout(...).")
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)

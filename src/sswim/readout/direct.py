@@ -1,12 +1,12 @@
-r"""The direct readout: each step ahead has weights of its own, which read the traces of all spikes at the forecast's origin.
+r"""The direct readout: each step ahead has weights of its own, which read the spikes of a whole window at its end.
 
-The hidden layers run along the series once. One Gram matrix serves all outputs, and a row costs one step of simulation instead
-of a window's. Channels that share a network run side by side, as a batch; then each is a sample at every row.
+What is read is in `sswim.readout.lags`; how the weights are found, and what of them is kept, in `sswim.readout.weighing`. Channels that share a
+network are a batch, and each has weights of its own, as far as the data speaks for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,34 +14,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Origins, SeriesWindows, Split
+from sswim.data.windows import SeriesWindows, Split
 from sswim.network.network import SpikingNetwork
-from sswim.options import Mistakes, Options, Run, check_constants, check_integer, resolve
+from sswim.network.population import Population
+from sswim.options import Mistakes, Options, Run, check_constants, check_integer
 from sswim.readout.base import Shape, Training
-from sswim.readout.corrections import (
-    Corrections,
-    TraceReadout,
-    check_memory,
-    common_directions,
-    leading_directions,
-    loadings,
-)
-from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_least
+from sswim.readout.lags import Features, LagReadout, LagSizes, lag_bins
+from sswim.readout.weighing import BlockSums, Model, Weighed, weigh
+from sswim.regression import safe_eigh
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
 
-__all__ = ["LEVELS", "Direct", "TraceReadout", "default_constants", "held_out_errors"]
+__all__ = ["LEVELS", "Direct", "default_constants", "held_out_errors"]
 
-# Rows of which sums per group are made at once.
-GATHERED = 128
 # Coverages that quantiles of the errors are kept for.
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
-# How much more a trace may weigh than a row of the window, and from where on traces matter to a channel's correction.
-TRACE_WEIGHTS, TRACES_LEAD = (0.3, 1.0, 3.0, 10.0, 30.0), 10.0
-# Weighted means over all channels that are taken of every feature, and training rows that they are judged by.
-FACTORS, POOLED = 5, 1000
-# Validation rows whose errors are kept, for intervals.
-KEPT = 1000
+# Directions of lags, of single neurons with traces and covariates, and of what all channels do together, at most.
+LAGS, EXTRA, COMMON = 96, 64, 80
+# Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
+RECENT = 0.25
+# Samples (windows of a channel) that sums are made of, and those that directions are found by; windows that are kept for intervals.
+SAMPLES, LOOKED, KEPT = 600_000, 60_000, 1000
+
+
+# Part of the windows that move less than usual, and the least deviation that counts as usual.
+QUIET, SMALLEST = 0.05, 0.02
 
 
 def default_constants(window: int) -> tuple[float, ...]:
@@ -58,88 +55,116 @@ def default_constants(window: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Direct(Options):
-    """Read each step ahead with weights of its own, at the forecast's origin.
+    """Read each step ahead with weights of its own, from the spikes of a whole window.
 
     Parameters
     ----------
     skip : bool
-        Whether the window's own rows reach the output too, so that the spikes only have to explain what a linear model
-        cannot. Without, the network is purely spiking.
-    corrections : int
-        Where channels share the network, number of directions of a channel's features on which its weights may differ from
-        the common ones; 0 for none. Fewer if the sums of all channels would not fit into memory.
-    common : int
-        In the same case, number of directions of what all channels do together that each channel's forecast may lean on; 0
-        for forecasts of each channel from itself alone.
+        Whether the window's rows reach the output themselves, instead of the population's spikes. Without, the network is
+        purely spiking.
+    population : int
+        Number of neurons that carry each channel. More neurons carry it more precisely, and cost more spikes.
+    singles : int
+        Number of these neurons that also have weights of their own, for what is not linear; 0 for none.
+    common : bool
+        Whether a channel's forecast may lean on what all channels do together.
     traces : float or sequence of float, optional
-        Time constants of the spikes' traces, in steps. Default: 1, and two longer ones that suit the window.
-    regularization : str or object
-        ``"search"``, ``"fixed"``, or a `LambdaSearch` or `FixedLambda`.
+        Time constants of the sampled neurons' traces, in steps. Default: 1, and two longer ones that suit the window.
+    blocks : int
+        Number of blocks in time on which everything is weighed. Fewer if they would be shorter than a window and horizon.
     """
 
-    skip: bool = True
-    corrections: int = 60
-    common: int = 100
+    skip: bool = False
+    population: int = 64
+    singles: int = 8
+    common: bool = True
     traces: float | Sequence[float] | None = None
-    regularization: str | Regularization = "search"
-    stride: ClassVar[int] = 1  # the network runs along all rows once
+    blocks: int = 8
+    stride: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
-        mistakes.check(check_integer, "corrections", self.corrections, 0)
+        mistakes.check(Population, self.population)
+        mistakes.check(check_integer, "singles", self.singles, 0)
+        mistakes.check(check_integer, "blocks", self.blocks, 2)
         if self.traces is not None:
             mistakes.check(check_constants, "traces", self.traces)
-        mistakes.check(check_integer, "common", self.common, 0)
-        mistakes.check(resolve, "regularization", self.regularization, REGULARIZATION, "basis", "solve")
         mistakes.report()
 
-    def build(self, shape: Shape) -> TraceReadout:
-        """Return an output of the right sizes; corrections take no more than memory has room for."""
+    def build(self, shape: Shape) -> LagReadout:
+        """Return an output of the right sizes: as many directions as memory has room for."""
         constants = default_constants(shape.window) if self.traces is None else check_constants("traces", self.traces)
-        lags = shape.window * shape.outputs + shape.inputs - shape.outputs if self.skip else 0
-        # Every channel has sums of its own over the features that correct it, and these must fit into memory twice.
-        most = int((shape.memory / (64 * max(shape.channels, 1))) ** 0.5)
-        rank = min(self.corrections, most // 2)
-        common = min(self.common, most - rank) if shape.channels > 1 else 0
-        corrected = shape.channels > 0 and rank + common > 0
+        groups, rows, bins = max(shape.channels, 1), shape.horizon * shape.outputs, len(lag_bins(shape.window)) - 1
+        # Sums of every block and channel, those of all other blocks, and their eigenvectors.
+        room = shape.memory / (8 * groups * self.blocks)
+        most = int((rows**2 + 12 * room) ** 0.5 - rows) // 6 - 2
+        common = shape.channels > 1 and self.common
         traces = sum(shape.hidden) * len(constants)
-        check_memory(traces + lags, shape.memory, "Use channels='shared', skip=False or fewer neurons, or allow more.")
-        return TraceReadout(
-            traces,
-            shape.outputs,
+        singles = self.singles if shape.outputs == 1 else 0
+        extra = (2 * singles + shape.covariates) * bins + traces
+        whole = LAGS + min(EXTRA, extra) + COMMON * common
+        part = min(1.0, max(most, 8) / whole)
+        lags = max(1, min(shape.window, int(part * LAGS)))
+        if shape.outputs * (lags + 1) > most:
+            lags = max(1, most // shape.outputs - 1)
+        sizes = LagSizes(
+            shape.window,
             shape.horizon,
-            constants=constants,
-            lags=lags,
-            groups=shape.channels if corrected else 0,
-            rank=rank if corrected else 0,
-            factors=min(FACTORS, shape.channels) if corrected and common else 0,
-            common=common if corrected else 0,
-            dtype=shape.dtype,
+            shape.outputs,
+            groups,
+            shape.covariates,
+            traces,
+            lags,
+            min(int(part * EXTRA), extra),
+            min(int(part * COMMON), groups * (bins + 1)) if common else 0,
         )
+        options = {"population": self.population, "singles": singles, "skip": self.skip, "absolute": not shape.relative}
+        return LagReadout(sizes, constants=constants, **options, dtype=shape.dtype)  # type: ignore[arg-type]
 
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
-        """Set the output's weights and corrections from all rows; penalties are chosen on the validation rows."""
+        """Set the output's directions and weights from all windows; blocks in time decide what is kept."""
         return self._fit(network, split, run)
 
+    @torch.no_grad()
     def _fit(self, network: SpikingNetwork, split: Split, run: Run) -> Solution:
-        regularization = resolve("regularization", self.regularization, REGULARIZATION)
-        return _Fit(*_origins(network, split, run), regularization, run).solution()
+        source = Source(network, split, run)
+        readout, blocks = source.readout, source.blocks(self.blocks)
+        with run.step("directions"):
+            set_directions(readout, source)
+        with run.step("output weights"):
+            sums = source.sums(blocks)
+        with run.step("weighing"):
+            weighed = weigh(sums, readout.parts, source.last())
+        held = max(1, round(len(blocks) * source.held_out))
+        with run.step("intervals"):
+            readout.weights.copy_(weighed.weights(sums.part(range(len(blocks) - held))))
+            score, quantiles = held_out_errors(source, torch.cat(blocks[-held:]))
+        with run.step("final weights"):
+            readout.weights.copy_(weighed.weights(sums.part(range(len(blocks)))))
+        gains = {m.name: float(g) for m, g in zip(weighed.models, weighed.gains, strict=True)}
+        lambdas = torch.cat([m.penalty for m in _used(weighed)]) if _used(weighed) else torch.zeros(1)
+        return Solution(
+            lambdas.cpu(),
+            traces=len(readout.constants),
+            score=score,
+            quantiles=quantiles,
+            kept=weighed.kept(),
+            gains=gains,
+        )
 
     def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
-        """Train the network; go back to the sampled one if that forecasts the validation rows better."""
-        readout: TraceReadout = network.readout  # type: ignore[assignment]
-        before = {name: v.clone() for name, v in network.state_dict().items()}
-        penalty = None if solution.sizes is None else solution.lambdas[:, None] / solution.sizes**2
-        # Corrections are solved for anew afterwards. Gradients would let them learn single windows by heart.
-        corrections = [p for name, p in readout.named_parameters() if name not in ("weights", "biases")]
-        for p in corrections:
-            p.requires_grad_(False)
-        report = training.descend(network, split.train, split.held_out, run, penalty=penalty)
-        for p in corrections:
-            p.requires_grad_(True)
+        """Train the hidden layers; go back to the sampled ones if these forecast the held-out windows better."""
+        readout: LagReadout = network.readout  # type: ignore[assignment]
         if training.from_scratch:
-            score, quantiles = held_out_errors(*_origins(network, split, run), run)
+            report = training.descend(network, split.train, split.held_out, run)
+            source = Source(network, split, run)
+            score, quantiles = held_out_errors(source, torch.arange(source.kept, source.windows))
             return replace(solution, score=score, quantiles=quantiles, training=report)
+        before = {name: v.clone() for name, v in network.state_dict().items()}
+        # Weights are solved for anew afterwards. Gradients would let a channel's own ones learn single windows by heart.
+        readout.weights.requires_grad_(False)
+        report = training.descend(network, split.train, split.held_out, run, penalty=0.0)
+        readout.weights.requires_grad_(True)
         trained = self._fit(network, split, run)
         if trained.score < solution.score:
             return replace(trained, training=report)
@@ -147,111 +172,145 @@ class Direct(Options):
         return replace(solution, training=replace(report, best_epoch=0))
 
 
-def _origins(network: SpikingNetwork, split: Split, run: Run) -> tuple[Origins, int]:
-    """Return the rows along the series, and how many of the first ones are for training."""
-    if not isinstance(split.whole, SeriesWindows):
-        raise TypeError(
-            "Direct runs along series: use it through Forecaster, or pass readout=Counts(loss='squared_error') for samples."
-        )
-    lags = network.readout.weights.shape[1] - sum(network.hidden) * len(network.readout.constants)
-    origins = Origins(network, split.whole.segments, skip=lags > 0, memory=run.budget // 4)
-    return origins, len(split.train) // origins.batch
+def _used(weighed: Weighed) -> list[Model]:
+    """Return the models that have penalties, and a share."""
+    return [m for m, share in zip(weighed.models, weighed.shares.T, strict=True) if len(m.penalty) and bool((share > 0).any())]
 
 
-class _Fit:
-    """One fit of a direct output whose hidden layers are set."""
+class Source:
+    """The windows of a fit, as a readout with lags sees them."""
 
-    def __init__(self, origins: Origins, kept: int, regularization: Regularization, run: Run) -> None:
-        self.origins, self.kept, self.regularization, self.run = origins, kept, regularization, run
-        self.readout: TraceReadout = origins.network.readout  # type: ignore[assignment]
-        self.spans = ((0, kept), (kept, len(origins)))
+    def __init__(self, network: SpikingNetwork, split: Split, run: Run) -> None:
+        if not isinstance(split.whole, SeriesWindows):
+            raise TypeError(
+                "Direct reads windows of series: use it through Forecaster, or pass readout=Counts(loss='squared_error') for "
+                "samples."
+            )
+        self.samples, self.run, self.network = split.whole, run, network
+        self.readout: LagReadout = network.readout  # type: ignore[assignment]
+        self.group = self.samples.batch
+        self.windows, self.kept = len(self.samples) // self.group, len(split.train) // self.group
+        self.held_out = 1 - self.kept / self.windows
+        self._traces: Callable[[Tensor], Tensor] | None = None
+        each = self.group * (6 * network.window + network.horizon + sum(network.hidden) * network.window + 1000) * 8
+        self.chunk = max(1, min(4096 // self.group + 1, run.budget // 4 // each))
 
-    @torch.no_grad()
-    def solution(self) -> Solution:
-        """Set all weights: first from training rows, to choose penalties and know errors, then from all rows."""
-        readout, run = self.readout, self.run
-        with run.step("output weights"):
-            pooled, (train, held_out) = self._sums()
-        with run.step("regularisation"):
-            weight, w, b, lambdas = _weigh(train, held_out, self.regularization, readout.lags)
-            size = _sizes(len(train.gram), readout.lags, weight).to(train.gram)
-            readout.weights.copy_(w.T), readout.biases.copy_(b)
-        corrections = None
-        if len(readout.own_weights):
-            with run.step("own corrections"):
-                # Where the window's own rows are read and weigh enough, a channel is corrected on these.
-                readout.directions.copy_(
-                    leading_directions(train, readout.directions.shape[1], readout.lags if weight < TRACES_LEAD else 0)
-                )
-                if pooled is not None:
-                    readout.common_directions.copy_(common_directions(pooled, readout.common_directions.shape[1]))
-                own, checked = (self._own_sums(span) for span in self.spans)
-                corrections = Corrections.search(own, checked, readout.directions.shape[1], self.origins.rows(self.kept))
-                self._correct(corrections, own)
-        score, quantiles = held_out_errors(self.origins, self.kept, run)
-        with run.step("final weights"):
-            train.merge(held_out)
-            w, b = train.rescaled(size).solve(lambdas)
-            readout.weights.copy_((w * size[:, None]).T), readout.biases.copy_(b)
-            if corrections is not None:  # anew, for they must fit the weights that they correct
-                self._correct(corrections, self._own_sums((0, len(self.origins))))
-        found = Solution(lambdas.cpu(), traces=len(readout.constants), sizes=size.cpu())
-        return replace(found, score=score, quantiles=quantiles)
+    def blocks(self, most: int) -> list[Tensor]:
+        """Return the numbers of the windows of each block in time, thinned out where there are very many."""
+        span = self.network.window + self.network.horizon
+        count = int(min(most, max(2, self.windows // span), self.windows))
+        stride = max(1, -(-self.windows * self.group // SAMPLES))
+        ends = [self.windows * b // count for b in range(count + 1)]
+        return [torch.arange(first, last, stride) for first, last in zip(ends, ends[1:], strict=False)]
 
-    def _sums(self) -> tuple[Tensor | None, list[Sums]]:
-        """Return the sums of training and of validation rows, and features pooled over groups at some training rows."""
-        readout = self.readout
-        rows, features = readout.weights.shape
-        common = readout.common_directions.shape[1]
-        if common:
-            readout.pool.copy_(loadings(self.origins.rows(self.kept), readout.pool.shape[1]))
-        together, every = [], max(1, self.kept // POOLED)
-        sums = [Sums(features, rows, device=readout.weights.device) for _ in self.spans]
-        for total, span in zip(sums, self.spans, strict=True):
-            self.run.expect(-(-(span[1] - span[0]) // self.origins.chunk))
-            for first, f, y in self.origins(*span):
-                if common and span[0] == 0:
-                    together.append(readout.pooled(f[:, (-first) % every :: every])[:, :, 0].T)
-                total.update(f.reshape(features, 1, -1), y.double().reshape(rows, 1, -1))
+    def look(self, windows: Tensor) -> Iterator[tuple[Tensor, Features, Tensor]]:
+        """Yield numbers of samples, what is seen of them, and their targets (samples, horizon * outputs), relative to the mean."""
+        if self._traces is None:
+            self._traces = self.network.trace_reader(self.readout.constants)
+        like, outputs = self.readout.weights, self.readout.outputs
+        for part in windows.split(self.chunk):
+            index = (part[:, None] * self.group + torch.arange(self.group)).flatten()
+            x, past = self.samples.inputs(index).to(like), self.samples.past(index)
+            rows = past.to(like).transpose(1, 2)
+            covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
+            seen = self.readout.features(rows, covariates, self._traces(x).T)
+            y = self.samples.targets(index) + self.samples.level(index) - past.mean(dim=1, keepdim=True)
+            assert y.shape[2] == outputs
+            yield index, seen, y.flatten(1).to(like)
+
+    def sums(self, blocks: Sequence[Tensor]) -> BlockSums:
+        """Return the sums of every block."""
+        groups, features, rows = self.readout.weights.shape
+        sums = BlockSums(groups, len(blocks), features, rows, self.readout.weights.device)
+        self.run.expect(sum(-(-len(b) // self.chunk) for b in blocks))
+        for number, block in enumerate(blocks):
+            for _, seen, y in self.look(block):
+                f, y = (v.unflatten(0, (-1, groups)).transpose(0, 1).contiguous() for v in (self.readout.reduced(seen), y))
+                sums.add(number, f, y)
                 self.run.advance()
-        return torch.cat(together) if common else None, sums
-
-    def _own_sums(self, span: tuple[int, int]) -> Sums:
-        """Return each group's sums of what corrections are made of, and what the shared weights leave to them."""
-        readout = self.readout
-        groups, features, rows = readout.own_weights.shape
-        sums, waiting = Sums(features, rows, groups=groups, device=readout.weights.device), []
-        self.run.expect(-(-(span[1] - span[0]) // self.origins.chunk))
-        for first, f, y in self.origins(*span):
-            waiting.append((readout.own_features(f), y - readout.shared(f)))
-            last = first + f.shape[1] == span[1]
-            if last or sum(left.shape[1] for _, left in waiting) >= GATHERED:
-                sums.update_groups(*(torch.cat(parts, dim=1) for parts in zip(*waiting, strict=True)))
-                waiting = []
-            self.run.advance()
         return sums
 
-    def _correct(self, corrections: Corrections, sums: Sums) -> None:
-        weights, biases = corrections.solve(sums)
-        self.readout.own_weights.copy_(weights), self.readout.own_biases.copy_(biases)
+    def last(self) -> Tensor:
+        """Return the weights (features, horizon * outputs) of a forecast by the last row."""
+        _, features, rows = self.readout.weights.shape
+        found = torch.zeros(features, rows, dtype=torch.float64, device=self.readout.weights.device)
+        for c in range(self.readout.outputs):
+            found[c, c :: self.readout.outputs] = 1.0
+        return found
 
 
 @torch.no_grad()
-def held_out_errors(origins: Origins, kept: int, run: Run) -> tuple[float, np.ndarray]:
-    """Return the mean squared error on rows after the first `kept`, and calibrated quantiles (levels, horizon, channels)."""
-    readout: TraceReadout = origins.network.readout  # type: ignore[assignment]
-    count = len(origins) - kept
-    errors, every = [], max(1, -(-count // KEPT))
-    with run.step("intervals"):
-        run.expect(-(-count // origins.chunk))
-        for first, f, y in origins(kept):
-            picked = torch.arange(first, first + f.shape[1])
-            picked = ((picked - kept) % every == 0).nonzero()[:, 0].to(f.device)
-            errors.append((y[:, picked] - readout(f[:, picked])).permute(1, 0, 2).cpu())
-            run.advance()
-        error = torch.cat(errors)
-        sizes = error.abs().unflatten(1, (origins.network.horizon, -1)).flatten(2).numpy()  # (n, H, C)
-        quantiles = _ranked_quantiles(np.sort(sizes, axis=0), _calibrated(sizes, LEVELS))
+def set_directions(readout: LagReadout, source: Source) -> None:
+    """Set the directions of lags, of extra features, and of what all channels do together, from some windows."""
+    sizes, window = readout.sizes, readout.sizes.window
+    wanted = min(max(LOOKED // source.group, 400), 1500, source.windows)
+    numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
+    count, gram = 0, torch.zeros(window, window, dtype=torch.float64)
+    extra, together, spreads = [], [], []
+    # Of many channels, a part is enough for directions that all share.
+    every = max(1, len(numbers) * source.group // 20_000)
+    for _, seen, _ in source.look(numbers):
+        lags = seen.lags.flatten(0, 1)[::every].double().cpu()
+        gram += lags.T @ lags
+        count += len(lags)
+        extra.append((seen.extra * seen.moving)[::every].double().cpu())
+        together.append(seen.together.double().cpu())
+        spreads.append(seen.lags.double().square().mean(dim=2).sqrt().cpu().unflatten(0, (-1, source.group)))
+    least = torch.quantile(torch.cat(spreads), QUIET, dim=0)
+    readout.spreads.copy_(least.clamp_min(SMALLEST))
+    if sizes.lags < window:
+        recent = round(RECENT * sizes.lags)
+        older = window - recent
+        _, vectors = safe_eigh(gram[:older, :older])
+        found = torch.zeros(window, sizes.lags, dtype=torch.float64)
+        found[:older, : sizes.lags - recent] = _signed(vectors[:, older - (sizes.lags - recent) :])
+        found[older:, sizes.lags - recent :] = torch.eye(recent, dtype=torch.float64)
+        readout.lag_directions.copy_(found)
+    for name, values in (("extra", torch.cat(extra)), ("common", torch.cat(together))):
+        wanted = getattr(sizes, name)
+        if wanted:
+            mean, directions = principal_directions(values, wanted)
+            getattr(readout, f"{name}_mean").copy_(mean)
+            getattr(readout, f"{name}_directions").copy_(directions)
+
+
+def _signed(vectors: Tensor) -> Tensor:
+    """Return vectors (n, k) with signs by a rule: the largest entry is positive."""
+    at = vectors.abs().argmax(dim=0)
+    return vectors * vectors.gather(0, at[None]).sign()
+
+
+def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the mean, and directions (features, count) in which values (rows, features) vary most.
+
+    Features are divided by their deviation first. Directions are scaled between what principal components have, where the first
+    outweighs all, and equal deviations.
+    """
+    mean = values.mean(dim=0)
+    size = (values - mean).square().mean(dim=0).sqrt()
+    size = torch.where(size > 1e-6 * size.max().clamp_min(1e-300), size, torch.inf)
+    unit = (values - mean) / size
+    few = len(unit) < unit.shape[1]
+    square, vectors = safe_eigh(unit @ unit.T if few else unit.T @ unit)
+    square, vectors = square.flip(0)[:count], vectors.flip(1)[:, :count]
+    keep = square > 1e-6 * square[:1].clamp_min(1e-300)
+    square, vectors = square[keep], vectors[:, keep]
+    if few:
+        vectors = unit.T @ vectors / square**0.5
+    directions = _signed(vectors) * (len(unit) / square) ** 0.25 / size[:, None]
+    return mean, torch.nn.functional.pad(directions, (0, count - directions.shape[1]))
+
+
+@torch.no_grad()
+def held_out_errors(source: Source, windows: Tensor) -> tuple[float, np.ndarray]:
+    """Return the mean squared error on some windows, and calibrated quantiles (levels, horizon, channels)."""
+    readout, errors = source.readout, []
+    picked = windows[:: max(1, -(-len(windows) // KEPT))]
+    for _, seen, y in source.look(picked):
+        errors.append((y - readout(readout.reduced(seen))).cpu())
+    error = torch.cat(errors).unflatten(0, (-1, source.group)).unflatten(2, (readout.horizon, -1))  # (n, G, H, O)
+    sizes = error.abs().transpose(1, 2).flatten(2).double().numpy()  # (n, H, channels)
+    quantiles = _ranked_quantiles(np.sort(sizes, axis=0), _calibrated(sizes, LEVELS))
     return float(error.square().mean()), quantiles
 
 
@@ -277,25 +336,3 @@ def _calibrated(sizes: np.ndarray, levels: np.ndarray) -> np.ndarray:
         covered = [(new <= _ranked_quantiles(ranked, np.array([level]))).mean() for level in grid]
         needed.append(np.interp(levels, np.maximum.accumulate(covered), grid))
     return np.max(needed, axis=0)
-
-
-def _sizes(features: int, lags: int, weight: float) -> Tensor:
-    """Return `weight` for every trace and 1 for each of the `lags` last features, which are rows."""
-    return torch.where(torch.arange(features) < features - lags, weight, 1.0).double()
-
-
-def _weigh(train: Sums, held_out: Sums, regularization: Regularization, lags: int) -> tuple[float, Tensor, Tensor, Tensor]:
-    """Choose by validation rows how traces weigh against rows in the penalty: a factor of the former.
-
-    Returns
-    -------
-    The factor, and weights, biases and lambdas that go with it; the latter are for features multiplied by `_sizes`.
-    """
-    features, found = len(train.gram), []
-    for weight in TRACE_WEIGHTS if 0 < lags < features else (1.0,):
-        size = _sizes(features, lags, weight).to(train.gram)
-        w, b, lambdas = regularization.solve(train.rescaled(size), held_out.rescaled(size))
-        w = w * size[:, None]
-        found.append((float(held_out.squared_error(w, b).sum()), weight, w, b, lambdas))
-    errors = torch.tensor([error for error, *_ in found], dtype=torch.float64)
-    return found[int(index_of_least(errors))][1:]

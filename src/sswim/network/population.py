@@ -1,0 +1,78 @@
+r"""Populations: neurons with evenly spaced thresholds, which together carry a signal.
+
+A neuron of a population has a kernel shorter than one step, no delay and no spike cost. With weight 1 and bias :math:`1 - \theta`
+it fires at every step at which its input is at least its threshold :math:`\theta` (definition ``def:ff_snn``). The number of
+neurons that fire is the input, rounded to the distance of two thresholds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim.network.kernels import REFRACTORY_KERNELS, Hat
+from sswim.network.layer import SpikingLayer
+from sswim.options import check_integer
+
+__all__ = ["REACH", "Population"]
+
+# Thresholds lie between minus this and this, in deviations.
+REACH = 4.0
+
+
+@dataclass(frozen=True)
+class Population:
+    r"""Neurons whose thresholds lie evenly spaced between -4 and 4: :math:`\theta_i = (i - (K - 1) / 2) \, 8 / K`.
+
+    Parameters
+    ----------
+    neurons : int
+        `K`.
+
+    Examples
+    --------
+    >>> Population(4).thresholds.tolist()
+    [-3.0, -1.0, 1.0, 3.0]
+    >>> Population(4).counts(torch.tensor([-9.0, 0.0, 1.0, 9.0])).tolist()
+    [0.0, 2.0, 3.0, 4.0]
+    """
+
+    neurons: int
+
+    def __post_init__(self) -> None:
+        check_integer("population", self.neurons, 1)
+
+    @property
+    def distance(self) -> float:
+        """Distance of two neighbouring thresholds."""
+        return 2 * REACH / self.neurons
+
+    @property
+    def thresholds(self) -> Tensor:
+        """The thresholds (neurons,), ascending, float64."""
+        return (torch.arange(self.neurons, dtype=torch.float64) - (self.neurons - 1) / 2) * self.distance
+
+    def counts(self, signal: Tensor) -> Tensor:
+        """Return how many neurons fire, for each value of a signal."""
+        return (signal / self.distance + (self.neurons - 1) / 2).floor_().add_(1).clamp_(0, self.neurons)
+
+    def rounded(self, signal: Tensor) -> Tensor:
+        """Return the signal as the population's spikes show it: their number, in the signal's units."""
+        return (self.counts(signal) - self.neurons / 2).mul_(self.distance)
+
+    def spread_out(self, count: int) -> Tensor:
+        """Return the numbers (count,) of neurons that lie evenly spaced over the middle half of the population."""
+        first, last = 0.25 * (self.neurons - 1), 0.75 * (self.neurons - 1)
+        return torch.linspace(first, last, count, dtype=torch.float64).round().long().unique()
+
+    def layer(self) -> SpikingLayer:
+        """Return the population as a layer of the network's neurons with one input, for simulators and chips."""
+        layer = SpikingLayer(1, self.neurons, Hat(), REFRACTORY_KERNELS["exponential-cut"], dtype=torch.float64)
+        with torch.no_grad():
+            layer.weights.fill_(1.0)
+            layer.biases.copy_(1 - self.thresholds)
+            layer.supports.fill_(0.5)  # shorter than a step: only the present counts
+            layer.costs.zero_()
+        return layer

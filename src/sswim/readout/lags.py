@@ -1,0 +1,295 @@
+r"""The readout with lags: each step ahead reads the spikes of a whole window, through delays.
+
+Every channel of a window has two populations of neurons (`sswim.network.Population`). One sees the channel relative to the window's mean,
+in units of the window's deviation. The other sees the channel in units of the training rows. The output reads
+
+- the first population's spikes, summed over its neurons, at every lag of the window: one weight per lag, tied over the population,
+- the second population's spikes, summed over neurons and lags: the channel's level,
+- single neurons of both populations, in bins of lags that are fine near the origin and coarse further back,
+- traces of the sampled neurons, and covariates,
+- what all channels do together: the populations of all channels, in bins of lags.
+
+Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its range. All these features
+reach the output through few directions, the leading ones. A window that does not move is forecast to stay where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sswim.network.layer import SpikingLayer, decays
+from sswim.network.output import Reader
+from sswim.network.population import REACH, Population
+
+__all__ = ["Features", "LagReadout", "LagSizes", "lag_bins"]
+
+# Deviations from a window's mean that other channels see, at most.
+LIMIT = 5.0
+# Neighbouring bins of lags differ in their ends by this factor.
+GROWTH = 1.6
+
+
+def lag_bins(window: int) -> list[int]:
+    """Return the ends of bins of lags, from lag 0 to the window's length: fine near the origin, coarse further back.
+
+    Examples
+    --------
+    >>> lag_bins(24)
+    [0, 1, 2, 3, 4, 7, 10, 17, 24]
+    """
+    ends, end = [0], 1.0
+    while end < window:
+        ends.append(max(round(end), ends[-1] + 1))
+        end *= GROWTH
+    return [e for e in ends if e < window] + [window]
+
+
+@dataclass(frozen=True)
+class LagSizes:
+    """Sizes of a `LagReadout`.
+
+    Attributes
+    ----------
+    window, horizon, outputs : int
+        Rows of a window, steps ahead, and channels of a window: 1 where channels share the network.
+    groups : int
+        Number of channels that share the network, each with weights of its own; 1 if none do.
+    covariates, traces : int
+        Number of covariates, and of traces of the sampled neurons.
+    lags, extra, common : int
+        Number of directions of lags, of single neurons with traces and covariates, and of what all channels do together.
+    """
+
+    window: int
+    horizon: int
+    outputs: int
+    groups: int
+    covariates: int
+    traces: int
+    lags: int
+    extra: int
+    common: int
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is seen of some windows, before directions are taken.
+
+    Attributes
+    ----------
+    level : Tensor of shape (batch, outputs)
+        Mean of each window, which forecasts are relative to.
+    moving : Tensor of shape (batch, 1)
+        How far the window moves: 1 as usual, less where it moves less than nearly all training windows, 0 where it rests.
+    last : Tensor of shape (batch, outputs)
+        Last row, relative to the mean.
+    lags : Tensor of shape (batch, outputs, window)
+    heights : Tensor of shape (batch, outputs)
+        Level in units of the training rows, as a population shows it.
+    extra : Tensor of shape (batch, extra features)
+    together : Tensor of shape (sets, groups * (bins + 1))
+    """
+
+    level: Tensor
+    moving: Tensor
+    last: Tensor
+    lags: Tensor
+    heights: Tensor
+    extra: Tensor
+    together: Tensor
+
+
+class LagReadout(nn.Module):
+    """Read a window's spikes through lags, with separate weights for each step ahead and each group.
+
+    Parameters
+    ----------
+    sizes : LagSizes
+    constants : sequence of float
+        Time constants of the sampled neurons' traces, in steps.
+    population : int
+        Neurons of each population.
+    singles : int
+        Number of neurons of each population that also have weights of their own. Only where channels share the network.
+    skip : bool
+        Whether the window's rows are read themselves, instead of the population's spikes.
+    absolute : bool
+        Whether outputs contain the window's mean, or are relative to it.
+
+    Attributes
+    ----------
+    weights : Parameter of shape (groups, features, horizon * outputs)
+        For features as `reduced` returns them.
+    spreads : Tensor of shape (groups, outputs)
+        Deviation that nearly all training windows of a channel have at least.
+    lag_directions : Tensor of shape (window, lags)
+    extra_mean, extra_directions : Tensor of shape (all extra features,) and (all extra features, extra)
+    common_mean, common_directions : Tensor of shape (groups * (bins + 1),) and (groups * (bins + 1), common)
+    """
+
+    weights: nn.Parameter
+    spreads: Tensor
+    lag_directions: Tensor
+    extra_mean: Tensor
+    extra_directions: Tensor
+    common_mean: Tensor
+    common_directions: Tensor
+
+    def __init__(
+        self,
+        sizes: LagSizes,
+        *,
+        constants: Sequence[float],
+        population: int = 64,
+        singles: int = 8,
+        skip: bool = False,
+        absolute: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        self.sizes, self.skip, self.absolute, self.singles = sizes, skip, absolute, singles
+        self.constants, self.population = tuple(float(c) for c in constants), Population(population)
+        self.outputs, self.horizon, bins = sizes.outputs, sizes.horizon, lag_bins(sizes.window)
+        chosen = self.population.spread_out(singles) if singles and sizes.outputs == 1 else torch.zeros(0, dtype=torch.long)
+        self._chosen, self._bins = len(chosen), len(bins) - 1
+
+        def fixed(name: str, value: Tensor, keep: bool = False) -> None:
+            self.register_buffer(name, value if value.dtype == torch.long else value.to(dtype), persistent=keep)
+
+        fixed("_fires", torch.searchsorted(chosen, torch.arange(population + 1), right=False))  # of the chosen, by a count
+        number = torch.bucketize(torch.arange(sizes.window - 1, -1, -1), torch.tensor(bins[1:]), right=True)  # bin of each row
+        width = torch.tensor(bins[1:]) - torch.tensor(bins[:-1])
+        fixed("_bin", number * (self._chosen + 1))
+        fixed("_share", 1 / width[number].double())
+        fixed("_binning", torch.nn.functional.one_hot(number, self._bins).double() / width)  # (W, bins)
+        extra = 2 * self._chosen * self._bins + sizes.covariates * self._bins + sizes.traces
+        common = sizes.groups * (self._bins + 1)
+        fixed("spreads", torch.ones(sizes.groups, sizes.outputs), True)
+        fixed("lag_directions", torch.eye(sizes.window).flip(0)[:, : sizes.lags], True)
+        fixed("extra_mean", torch.zeros(extra), True)
+        fixed("extra_directions", torch.eye(extra, sizes.extra), True)
+        fixed("common_mean", torch.zeros(common), True)
+        fixed("common_directions", torch.eye(common, sizes.common), True)
+        rows = sizes.horizon * sizes.outputs
+        self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["common"].stop, rows, dtype=dtype))
+
+    @property
+    def biases(self) -> Tensor:
+        """What is always added (groups, horizon * outputs): the weights of a feature that is 1."""
+        return self.weights[:, self.parts["one"].start]
+
+    @property
+    def parts(self) -> dict[str, slice]:
+        """Where the features of each kind lie among those of `reduced`."""
+        found, at, s = {}, 0, self.sizes
+        lags = (s.lags + 1) * s.outputs
+        for name, count in (("last", s.outputs), ("one", 1), ("lags", lags), ("extra", s.extra), ("common", s.common)):
+            found[name] = slice(at, at + count)
+            at += count
+        return found
+
+    def features(self, rows: Tensor, covariates: Tensor, traces: Tensor) -> Features:
+        """Return what is seen of windows.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (batch, outputs, window)
+            Scaled, not clipped.
+        covariates : Tensor of shape (batch, covariates, window)
+        traces : Tensor of shape (batch, traces)
+        """
+        level = rows.mean(dim=2, keepdim=True)
+        relative = rows - level
+        spread = relative.square().mean(dim=2, keepdim=True).sqrt()
+        tiny = 64 * torch.finfo(rows.dtype).eps * (level.abs() + 1e-3)
+        moves = (spread > tiny).to(rows)
+        usual = self.spreads.repeat(len(rows) // self.sizes.groups, 1)  # (batch, outputs)
+        moving = (spread[:, :, 0] / usual).clamp(max=1.0) * moves[:, :, 0]
+        unit = torch.where(spread > tiny, spread, torch.ones_like(spread))
+        relative = relative * moves
+        deviations, heights = relative / unit, rows.clamp(-2 * REACH, 2 * REACH)
+        counts, absolute = self.population.counts(deviations), self.population.counts(heights)
+        lags, shown = (relative, heights) if self.skip else (self._value(counts) * unit, self._value(absolute))
+        height = shown.mean(dim=2)
+        seen = covariates if self.skip else self.population.rounded(covariates)
+        extra = torch.cat([(seen @ self._binning).flatten(1), traces], dim=1)
+        if self._chosen:
+            own = self._single(counts[:, 0]) - 0.5
+            extra = torch.cat([own * unit[:, 0] * moves[:, 0], self._single(absolute[:, 0]), extra], dim=1)
+        together = extra[:0]
+        if self.sizes.common:
+            limited = torch.cat([(lags[:, 0] @ self._binning).clamp(-LIMIT, LIMIT), height], dim=1)
+            together = limited.unflatten(0, (-1, self.sizes.groups)).flatten(1)
+        return Features(level[:, :, 0], moving.amax(dim=1, keepdim=True), relative[:, :, -1], lags, height, extra, together)
+
+    def _value(self, counts: Tensor) -> Tensor:
+        return (counts - self.population.neurons / 2) * self.population.distance
+
+    def _single(self, counts: Tensor) -> Tensor:
+        """Return the share of steps at which each chosen neuron fires in each bin, (batch, bins * chosen), by the counts."""
+        index = self._fires[counts.long()] + self._bin  # (batch, window)
+        sizes = counts.new_zeros(len(counts), self._bins * (self._chosen + 1))
+        sizes.scatter_add_(1, index, self._share.expand_as(counts))
+        by_number = sizes.unflatten(1, (self._bins, -1))  # how often exactly 0, 1, ... of the chosen neurons fire
+        return by_number.flip(2).cumsum(dim=2).flip(2)[:, :, 1:].flatten(1)
+
+    def reduced(self, seen: Features) -> Tensor:
+        """Return few features (batch, features), which the weights are for."""
+        one = torch.ones_like(seen.moving)
+        lags = (seen.lags @ self.lag_directions).flatten(1)
+        heights, extra = seen.heights, (seen.extra - self.extra_mean) @ self.extra_directions
+        # What does not shrink with the window's deviation must not outweigh a window that hardly moves.
+        parts = [seen.last, one * seen.moving, lags, heights * seen.moving, extra * seen.moving]
+        if self.sizes.common:
+            common = (seen.together - self.common_mean) @ self.common_directions
+            parts.append(common.repeat_interleave(self.sizes.groups, dim=0) * seen.moving)
+        return torch.cat(parts, dim=1)
+
+    def forward(self, reduced: Tensor) -> Tensor:
+        """Map reduced features (batch, features) to outputs (batch, horizon * outputs).
+
+        A batch holds one member of each group, in order, or several such sets one after the other.
+        """
+        groups = self.sizes.groups
+        if len(reduced) % groups:
+            raise ValueError(f"x: a batch must hold one member of each of {groups} groups, in order, got {len(reduced)}.")
+        each = reduced.unflatten(0, (-1, groups)).transpose(0, 1)  # (groups, sets, features)
+        return torch.bmm(each, self.weights).transpose(0, 1).flatten(0, 1)
+
+    def read(self, spikes: Sequence[Tensor], rows: Tensor | None) -> Tensor:
+        """Return the output (batch, horizon, outputs) from spikes (neurons, window, batch) and rows (batch, window, inputs)."""
+        if rows is None:
+            raise TypeError("x: a readout with lags needs rows (batch, window, inputs), got events.")
+        seen = self.look(spikes, rows)
+        y = self(self.reduced(seen)).unflatten(1, (self.horizon, -1))
+        return y + seen.level[:, None] if self.absolute else y
+
+    def look(self, spikes: Sequence[Tensor], rows: Tensor) -> Features:
+        """Return what is seen of windows (batch, window, inputs) and of the sampled neurons' spikes (neurons, window, batch)."""
+        age = torch.arange(rows.shape[1] - 1, -1, -1)
+        decay = decays(torch.tensor(self.constants), age).to(self.weights)  # (K, W)
+        traces = torch.cat([torch.matmul(decay, a.to(decay)).flatten(0, 1) for a in spikes]).T  # (batch, N K)
+        each = rows.to(self.weights).transpose(1, 2)
+        return self.features(each[:, : self.outputs], each[:, each.shape[1] - self.sizes.covariates :], traces)
+
+    def simulated(self, window: int) -> int:
+        """Return how many steps of the hidden layers matter: those of the window."""
+        return window
+
+    def reader(self, window: int, start: int | None = None) -> tuple[int, Reader]:
+        """Return how many steps have to be simulated, and a function that reads them."""
+        return window, self.read
+
+    def read_through(
+        self, spikes: Sequence[Tensor], rows: Tensor | None, fire: Callable[[SpikingLayer, Tensor], Tensor]
+    ) -> Tensor:
+        """Return the output (batch, horizon, outputs) with gradients."""
+        return self.read(spikes, rows)
+
+    def clear(self) -> None:
+        """Set the weights to 0, before training from scratch."""
+        self.weights.zero_()

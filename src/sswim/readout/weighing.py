@@ -1,0 +1,375 @@
+r"""Models that are weighed against each other on blocks in time, from sums alone.
+
+Normal equations of blocks add up. Leaving one block out costs no pass over the data: the model that has not seen a block is solved from the
+sums of all others, and its error on that block follows from the block's own sums. Each model starts from the weights of a simpler one, down to
+the window's mean and its last value, and a convex combination of all is what is kept:
+
+.. math:: \min_a \; a^\top E a + \sum_j s_j a_j, \qquad a_j \ge 0, \quad \sum_j a_j = 1 .
+
+`E` holds the mean products of the models' errors on blocks that they have not seen, and :math:`s_j` is the standard error of how much model `j` gains
+over the plainest one. A model whose gain is within its uncertainty gets exactly nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sswim.regression import index_of_least, safe_eigh
+
+__all__ = ["BlockSums", "Model", "Part", "Weighed", "stack", "weigh"]
+
+# Penalties that are tried, per row: of weights that all channels share, and of those of one channel.
+LAMBDAS = torch.logspace(-6, 2, 17, dtype=torch.float64)
+# Sizes of single neurons, traces and covariates compared with lags: a larger size means a smaller penalty.
+# Least penalty of a channel's own weights of features that are not in units of the window: they may jump once a channel drifts.
+SEVERE = 1e-2
+RATIOS = (0.03, 0.1, 0.3, 1.0)
+# The constant bears less penalty than other features.
+ONE = 3.0
+# How much the error of all channels counts beside a channel's own.
+COMPANY = 2.0
+# A combination below this share is nothing.
+LEAST = 0.005
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sums over some rows: gram (C, q, q), cross (C, q, R), energy (C, R) and the number of rows of each of C channels."""
+
+    gram: Tensor
+    cross: Tensor
+    energy: Tensor
+    rows: float
+
+    def pooled(self) -> Part:
+        """Return the sums of all channels as those of one."""
+        gram, cross, energy = (v.sum(dim=0, keepdim=True) for v in (self.gram, self.cross, self.energy))
+        return Part(gram, cross, energy, self.rows * len(self.gram))
+
+    def some(self, outputs: Tensor) -> Part:
+        """Return the sums for some of the outputs."""
+        return Part(self.gram, self.cross[:, :, outputs], self.energy[:, outputs], self.rows)
+
+    def scaled(self, factor: float) -> Part:
+        """Return the sums of rows that count `factor` times."""
+        return Part(self.gram * factor, self.cross * factor, self.energy * factor, self.rows * factor)
+
+    def errors(self, weights: Tensor) -> Tensor:
+        """Return the sums of squared errors (C,) of weights (C, q, R)."""
+        return (weights * (self.gram @ weights - 2 * self.cross)).sum(dim=(1, 2)) + self.energy.sum(dim=1)
+
+
+class BlockSums:
+    """Sums of each of several blocks in time, for each channel.
+
+    Parameters
+    ----------
+    channels, blocks, features, outputs : int
+    """
+
+    def __init__(self, channels: int, blocks: int, features: int, outputs: int, device: torch.device | str = "cpu") -> None:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(channels, blocks, *shape, dtype=torch.float64, device=device)
+
+        self.gram, self.cross, self.energy = zeros(features, features), zeros(features, outputs), zeros(outputs)
+        self.rows = torch.zeros(blocks, dtype=torch.float64)
+
+    def add(self, block: int, features: Tensor, targets: Tensor) -> None:
+        """Add features (C, rows, features) and targets (C, rows, outputs) to a block."""
+        self.gram[:, block] += torch.bmm(features.mT, features)
+        self.cross[:, block] += torch.bmm(features.mT, targets)
+        self.energy[:, block] += targets.double().square().sum(dim=1)
+        self.rows[block] += features.shape[1]
+
+    def part(self, blocks: Sequence[int]) -> Part:
+        """Return the sums over some blocks."""
+        index = torch.tensor(list(blocks))
+        rows = float(self.rows[index].sum())
+        index = index.to(self.gram.device)
+        return Part(*(v.index_select(1, index).sum(dim=1) for v in (self.gram, self.cross, self.energy)), rows)
+
+
+class Solver:
+    """Ridge regressions on the sums of some rows; what they share is kept.
+
+    Parameters
+    ----------
+    part : Part
+    one : int
+        Number of the feature that is constant, as long as a window moves.
+    """
+
+    def __init__(self, part: Part, one: int) -> None:
+        self.part, self.one = part, one
+        self._pooled: Part | None = None
+        self._bases: dict[tuple[bool, bytes], tuple[Tensor, Tensor]] = {}
+
+    def sums(self, shared: bool) -> Part:
+        """Return the sums, of all channels as one if `shared`."""
+        if not shared:
+            return self.part
+        if self._pooled is None:
+            self._pooled = self.part.pooled()
+        return self._pooled
+
+    def basis(self, size: Tensor, shared: bool) -> tuple[Tensor, Tensor]:
+        """Return eigenvalues (C, k) and a basis (C, q, k) of the weights of the features whose `size` is not 0.
+
+        The first direction is the constant. The others diagonalise the Gram matrix of the features without their mean: a change
+        along them changes the constant too, such that the mean error stays. So features that hardly move get no large
+        weights that the constant makes up for.
+        """
+        key = shared, size.cpu().numpy().tobytes()
+        if key not in self._bases:
+            gram, keep, unit = self.sums(shared).gram, size > 0, size[size > 0]
+            row = gram[:, self.one, keep] * unit  # (C, k)
+            total = gram[:, self.one, self.one].clamp_min(1e-300)[:, None]
+            centred = gram[:, keep][:, :, keep] * unit[:, None] * unit - row[:, :, None] * (row / total)[:, None]
+            values, vectors = safe_eigh(centred)
+            found = torch.zeros(*gram.shape[:2], vectors.shape[2] + 1, dtype=gram.dtype, device=gram.device)
+            found[:, keep, 1:] = vectors * unit[:, None]
+            found[:, self.one, 1:] = -((row / total)[:, None] @ vectors)[:, 0]
+            found[:, self.one, 0] = ONE
+            self._bases[key] = torch.cat([ONE**2 * total, values.clamp_min(0)], dim=1), found
+        return self._bases[key]
+
+    def solve(self, size: Tensor, shared: bool, start: Tensor, penalty: Tensor) -> Tensor:
+        """Return `start` (C, q, R) plus weights of some features, with a penalty (C,) per channel."""
+        part, (values, basis) = self.sums(shared), self.basis(size, shared)
+        damping = (values + penalty[:, None] * part.rows).clamp_min(1e-300)
+        return start + basis @ ((basis.mT @ (part.cross - part.gram @ start)) / damping[:, :, None])
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A linear model that adds weights of some features to a simpler model.
+
+    Attributes
+    ----------
+    name : str
+        What it reads, in words.
+    base : Model or None
+        The simpler model. None: the window's mean plus `anchor` times the last row's distance to it.
+    size : Tensor of shape (features,)
+        0 where nothing is added, else what the feature is multiplied by before the regression.
+    shared : bool
+        Whether all channels have the same weights.
+    penalty : Tensor of shape (channels,), or (1,) if shared
+    anchor : float
+    """
+
+    name: str
+    base: Model | None = None
+    size: Tensor = field(default_factory=lambda: torch.zeros(0))
+    shared: bool = True
+    penalty: Tensor = field(default_factory=lambda: torch.zeros(0))
+    anchor: float = 0.0
+
+    def weights(self, solver: Solver, last: Tensor, known: dict[int, Tensor]) -> Tensor:
+        """Return the weights (C or 1, q, R) on some rows; `last` (q, R) has a 1 where an output's own last row is read."""
+        if id(self) not in known:
+            if self.base is None:
+                known[id(self)] = self.anchor * last[None]
+            else:
+                start = self.base.weights(solver, last, known)
+                known[id(self)] = solver.solve(self.size, self.shared, start, self.penalty)
+        return known[id(self)]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Models and their shares.
+
+    Attributes
+    ----------
+    models : list of Model
+    shares : Tensor of shape (channels, models)
+        None below 0, their sum 1.
+    gains : Tensor of shape (models,)
+        Mean part of the plainest linear model's error that each model saves on blocks that it has not seen.
+    last : Tensor of shape (features, outputs)
+    one : int
+    """
+
+    models: list[Model]
+    shares: Tensor
+    gains: Tensor
+    last: Tensor
+    one: int
+
+    def weights(self, part: Part) -> Tensor:
+        """Return the combined weights (C, q, R), solved anew on the sums of some rows."""
+        solver, known, total = Solver(part, self.one), {}, 0.0  # type: ignore[var-annotated]
+        for model, share in zip(self.models, self.shares.T, strict=True):
+            if bool((share > 0).any()):
+                total = total + share[:, None, None] * model.weights(solver, self.last, known)
+        return total  # type: ignore[return-value]
+
+    def kept(self) -> dict[str, float]:
+        """Return the mean share of each model."""
+        return {model.name: float(share) for model, share in zip(self.models, self.shares.mean(dim=0), strict=True)}
+
+
+class _Weighing:
+    """Finds models on folds: each leaves one block out."""
+
+    def __init__(self, sums: BlockSums, last: Tensor, outputs: Tensor, one: int) -> None:
+        blocks = range(len(sums.rows))
+        self.channels, self.last = len(sums.gram), last[:, outputs]
+        self.train = [Solver(sums.part([b for b in blocks if b != left]).some(outputs), one) for left in blocks]
+        held = [sums.part([b]).some(outputs) for b in blocks]
+        # Every block has the same say, however large its errors: they are divided by those of the better naive forecast.
+        naive = [min(float(p.energy.sum()), float(p.errors(self.last[None]).sum())) for p in held]
+        usual = sum(naive) / len(naive)
+        self.held = [p.scaled(1 / max(e, 1e-9 * usual, 1e-300)) for p, e in zip(held, naive, strict=True)]
+        self.known: list[dict[int, Tensor]] = [{} for _ in blocks]
+
+    def fold_weights(self, model: Model, fold: int) -> Tensor:
+        return model.weights(self.train[fold], self.last, self.known[fold])
+
+    def add(
+        self, name: str, base: Model, size: Tensor, *, shared: bool, company: float = COMPANY, least: float = 0.0
+    ) -> tuple[float, Model]:
+        """Return the model of least error that adds some features to `base`, and that error."""
+        lambdas = LAMBDAS[LAMBDAS >= least]
+        total: Tensor | float = 0.0
+        before: Tensor | float = 0.0
+        for solver, held, known in zip(self.train, self.held, self.known, strict=True):
+            start = base.weights(solver, self.last, known)
+            held = held.pooled() if shared else held
+            before = before + held.errors(start.expand(len(held.gram), -1, -1))
+            total = total + self._path(solver, held, size, shared, start, lambdas)
+        assert isinstance(total, Tensor) and isinstance(before, Tensor)
+        relative = total / before.clamp_min(1e-9 * before.mean().clamp_min(1e-300))
+        judged = relative + company * (total.sum(dim=1) / before.sum().clamp_min(1e-300))[:, None]
+        best = index_of_least(judged)
+        model = Model(name, base, size, shared, lambdas.to(best.device)[best])
+        return float(total.gather(0, best[None]).sum()), model
+
+    @staticmethod
+    def _path(solver: Solver, held: Part, size: Tensor, shared: bool, start: Tensor, lambdas: Tensor) -> Tensor:
+        """Return the errors on held-out rows for every penalty, (penalties, C)."""
+        part, (values, basis) = solver.sums(shared), solver.basis(size, shared)
+        target, slope = (basis.mT @ (p.cross - p.gram @ start) for p in (part, held))
+        curve, errors = basis.mT @ held.gram @ basis, []
+        plain = held.errors(start.expand(len(held.gram), -1, -1))
+        for lambda_ in lambdas.tolist():
+            c = target / (values + lambda_ * part.rows).clamp_min(1e-300)[:, :, None]
+            errors.append(plain + (c * (curve @ c - 2 * slope)).sum(dim=(1, 2)))
+        return torch.stack(errors)
+
+    def products(self, models: Sequence[Model]) -> Tensor:
+        """Return the sums of products of the models' errors on each block, (blocks, C, models, models)."""
+        found = []
+        for fold, held in enumerate(self.held):
+            w = torch.stack([self.fold_weights(m, fold).expand(self.channels, -1, -1) for m in models], dim=1)  # (C, M, q, R)
+            seen = torch.einsum("cfg,cmgr->cmfr", held.gram, w)
+            cross = torch.einsum("cfr,cmfr->cm", held.cross, w)
+            both = torch.einsum("cmfr,ckfr->cmk", w, seen)
+            found.append(both - cross[:, :, None] - cross[:, None] + held.energy.sum(dim=1)[:, None, None])
+        return torch.stack(found)
+
+
+def weigh(sums: BlockSums, parts: dict[str, slice], last: Tensor, *, compared: int = 24) -> Weighed:
+    """Find models of the features in `parts`, and how much of each is kept.
+
+    Parameters
+    ----------
+    sums : BlockSums
+    parts : dict
+        Where the features ``one``, ``lags``, ``extra`` and ``common`` lie.
+    last : Tensor of shape (features, outputs)
+        The weights of a forecast by the last row.
+    compared : int
+        Number of outputs, evenly spread, that models are compared by.
+    """
+    features, outputs = last.shape
+    picked = torch.linspace(0, outputs - 1, min(compared, outputs)).round().long().unique().to(last.device)
+    search, channels, one = _Weighing(sums, last, picked, parts["one"].start), len(sums.gram), parts["one"].start
+
+    def size(**sizes: float) -> Tensor:
+        found = torch.zeros(features, dtype=torch.float64, device=last.device)
+        for name, value in sizes.items():
+            found[parts[name]] = value
+        return found
+
+    def present(name: str) -> bool:
+        return parts[name].stop > parts[name].start
+
+    mean, level = Model("the window's mean"), Model("the last value", anchor=1.0)
+    lags, extra, common = size(lags=1.0), size(extra=1.0), size(common=1.0)
+    _, start = min(((e, m) for m in (mean, level) for e in [search.add("", m, lags, shared=True)[0]]), key=lambda t: t[0])
+    _, plain = search.add("the population, weights shared", start, lags, shared=True)
+    models, furthest = [mean, level, plain], plain
+    if present("extra"):
+        name = "single neurons, weights shared"
+        tried = [search.add(name, start, size(lags=1.0, extra=ratio), shared=True) for ratio in RATIOS]
+        models.append(min(tried, key=lambda t: t[0])[1])
+        furthest = models[-1]
+    if channels > 1:
+        own = search.add("the population, own weights", start, lags, shared=False, company=0.0)[1]
+        models += [own, search.add("the population, own corrections", plain, lags, shared=False)[1]]
+        if furthest is not plain:
+            furthest = search.add("single neurons, own corrections of lags", furthest, lags, shared=False)[1]
+            models.append(furthest)
+            furthest = search.add("single neurons, own corrections", furthest, extra, shared=False, least=SEVERE)[1]
+            models.append(furthest)
+        else:
+            furthest = models[-1]
+        if present("common"):
+            models.append(search.add("all channels, on shared weights", furthest, common, shared=False, least=SEVERE)[1])
+            models.append(search.add("all channels, on own weights", own, common, shared=False, least=SEVERE)[1])
+    shares, gains = stack(search.products(models), models.index(plain))
+    return Weighed(models, shares, gains, last, one)
+
+
+def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return the shares (C, models) of models and their mean gains (models,), from products of errors (blocks, C, M, M).
+
+    Parameters
+    ----------
+    products : Tensor
+    plain : int
+        The model that gains are measured from.
+    company : float
+        Weight of the errors of all channels beside a channel's own.
+    caution : float
+        How many standard errors of its gain a model has to pay.
+    """
+    blocks = len(products)
+    each = products.diagonal(dim1=2, dim2=3)  # (B, C, M)
+    usual = each[:, :, plain].mean().clamp_min(1e-300)
+    own = each / each[:, :, plain : plain + 1].clamp_min(1e-3 * usual)
+    together = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
+    doubt, all_doubt = (((v - v[..., plain : plain + 1]).std(dim=0) / blocks**0.5) for v in (own, together))
+    total = products.sum(dim=0)
+    least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
+    least = least.clamp_min(1e-3 * least.mean().clamp_min(1e-300))
+    energy = total / least[:, None, None] + company * total.sum(dim=0) / least.sum()
+    shares = _on_simplex(energy, caution * (doubt + company * all_doubt) / 2)
+    shares = torch.where(shares < LEAST, 0.0, shares)
+    shares = shares / shares.sum(dim=1, keepdim=True)
+    resting = each.sum(dim=0).amin(dim=1) <= 1e-12 * usual  # a channel that never moved: its last value says all
+    shares[resting] = torch.nn.functional.one_hot(torch.tensor(1), len(shares.T)).to(shares)
+    return shares, 1 - together.mean(dim=0)
+
+
+def _on_simplex(energy: Tensor, price: Tensor, steps: int = 500) -> Tensor:
+    """Minimise half of ``a @ energy @ a`` plus ``price @ a`` over the simplex, for each channel, by accelerated projected gradients."""
+    models = energy.shape[-1]
+    size = energy.diagonal(dim1=1, dim2=2).sum(dim=1, keepdim=True)
+    a = ahead = torch.full_like(price, 1 / models)
+    count, momentum = torch.arange(1, models + 1, device=price.device), 1.0
+    for _ in range(steps):
+        step = ahead - ((energy @ ahead[:, :, None])[:, :, 0] + price) / size
+        ranked = step.sort(dim=1, descending=True).values
+        excess = (ranked.cumsum(dim=1) - 1) / count
+        active = (ranked > excess).sum(dim=1, keepdim=True).clamp_min(1)
+        new = (step - excess.gather(1, active - 1)).clamp_min(0)
+        following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        ahead, a, momentum = new + (momentum - 1) / following * (new - a), new, following
+    return a
