@@ -16,7 +16,7 @@ from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_in
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
 from sswim.estimator import Estimator
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
-from sswim.forecasts import ForecastModel, ForecastStream
+from sswim.forecasts import Costs, ForecastModel, ForecastStream
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import (
@@ -356,6 +356,14 @@ class Forecaster(Estimator[ForecastModel]):
         for truth, forecast in self._backtest(X, breaks):
             errors.update(truth, forecast)
         return errors.result(None if model.columns is None else [model.columns[c] for c in channels])
+
+    def costs(self, X: SeriesLike, *, breaks: Breaks = None) -> Costs:
+        """Return the spikes and synaptic operations of a forecast, averaged over windows of `X`."""
+        check_is_fitted(self)
+        segments = [s for s in self._series(X, breaks).segments if len(s) >= self.model_.window]
+        if not segments:
+            raise ValueError(f"series: a forecast needs {self.model_.window} rows (window) without a gap.")
+        return self.model_.costs([torch.from_numpy(segment) for segment in segments])
 
     def score(self, X: SeriesLike, y: object = None) -> float:
         """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean."""

@@ -16,9 +16,38 @@ from sswim.data.windows import SeriesWindows, Windows, batches
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.direct import LEVELS
+from sswim.readout.lags import LagReadout
 from sswim.report import SamplingReport
 
-__all__ = ["ForecastModel", "ForecastStream"]
+__all__ = ["Costs", "ForecastModel", "ForecastStream"]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the forecast of one channel costs, on average.
+
+    Attributes
+    ----------
+    population_spikes, sampled_spikes : float
+        Spikes of the populations and of the sampled neurons.
+    synaptic_operations : float
+        Spikes times the outputs that each of them reaches.
+    """
+
+    population_spikes: float
+    sampled_spikes: float
+    synaptic_operations: float
+
+    @property
+    def spikes(self) -> float:
+        """All spikes."""
+        return self.population_spikes + self.sampled_spikes
+
+    def __str__(self) -> str:
+        return (
+            f"{self.spikes:,.0f} spikes a forecast of one channel ({self.population_spikes:,.0f} of populations, "
+            f"{self.sampled_spikes:,.0f} of sampled neurons), {self.synaptic_operations:,.0f} synaptic operations"
+        )
 
 
 @dataclass(frozen=True)
@@ -105,6 +134,26 @@ class ForecastModel:
         segments = [self.encoder(r[-self.window :]) for r in rows]
         samples = SeriesWindows(self.encoder, segments, self.window, 0)
         return np.concatenate([self.encoder.forecast(y) for _, y in self._forecasts(samples)])
+
+    @torch.no_grad()
+    def costs(self, rows: Sequence[Tensor], windows: int = 200) -> Costs:
+        """Return what forecasts from some windows of several series (rows, columns) cost."""
+        network, readout = self.network, self.network.readout
+        samples = SeriesWindows(self.encoder, [self.encoder(r) for r in rows], self.window, 0)
+        count = len(samples) // samples.batch
+        picked = torch.linspace(0, count - 1, min(windows, count)).round().long().unique()
+        sampled = populations = 0.0
+        for part in picked.split(max(1, 512 // samples.batch)):
+            index = (part[:, None] * samples.batch + torch.arange(samples.batch)).flatten()
+            sampled += float(sum(a.sum() for a in network.hidden_spikes(samples.inputs(index))))
+            if isinstance(readout, LagReadout):
+                populations += float(readout.spikes(samples.past(index).to(readout.weights).transpose(1, 2)).sum())
+        forecasts = len(picked) * len(self.encoder.channels)
+        reached = self.horizon * network.outputs
+        if isinstance(readout, LagReadout) and bool((readout.weights[:, readout.parts["common"]] != 0).any()):
+            reached *= readout.sizes.groups  # spikes of one channel reach the outputs of all
+        spikes = sampled + populations
+        return Costs(populations / forecasts, sampled / forecasts, spikes * reached / forecasts)
 
     def stream(self) -> ForecastStream:
         """Return a stream that takes one new row at a time."""

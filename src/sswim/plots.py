@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
 from sswim.data.series import SeriesLike
-from sswim.data.windows import batches
+from sswim.data.windows import SeriesWindows, batches
 from sswim.forecaster import Forecaster
 from sswim.network.events import dense
+from sswim.readout.lags import LagReadout
 from sswim.report import Facts
 
 __all__ = [
@@ -83,22 +84,30 @@ def plot_spikes(
     channel: int | str = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the hidden spikes behind the forecast that begins at row `at`, neurons sorted by delay.
+    """Draw the spikes behind the forecast that begins at row `at`: sampled neurons by delay, and the population above them.
 
-    Where channels share the network, the spikes are those of `channel`.
+    Where channels share the network, the spikes are those of `channel`. The population is the one that sees the channel
+    relative to the window's mean; the paper's readout has none.
     """
     data, column = _pick(model, series, channel)
     window, horizon, encoder = model.model_.window, model.model_.horizon, model.model_.encoder
     at = len(data) - horizon if at is None else at
-    x = encoder(torch.from_numpy(data[:at])).signals[:, -window:].permute(2, 1, 0)  # (B, window, inputs)
+    samples = SeriesWindows(encoder, [encoder(torch.from_numpy(data[at - window : at]))], window, 0)
     member = encoder.channels.index(column) if encoder.shared else 0
-    spikes = model.network_.simulate(x).spikes[layer][member].cpu().numpy()  # (S, N)
+    spikes = model.network_.hidden_spikes(samples.inputs(slice(None)))[layer][:, :, member].T.cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
     ax.scatter(step - window, neuron, s=1.2, color="C0", linewidths=0)
+    label, readout = "hidden neuron, by delay", model.network_.readout
+    if isinstance(readout, LagReadout):
+        place = 0 if encoder.shared else encoder.channels.index(column)
+        population = readout.raster(samples.past(slice(None)).transpose(1, 2))[member, place].numpy()  # (W, K)
+        step, neuron = np.nonzero(population)
+        ax.scatter(step - window, neuron + spikes.shape[1], s=1.2, color="C3", linewidths=0)
+        label = "sampled neurons, population"
     ax.axvline(-0.5, color="0.8", lw=0.8)
-    ax.set(xlabel="steps from the forecast's origin", ylabel="hidden neuron, by delay", xlim=(-window, horizon))
+    ax.set(xlabel="steps from the forecast's origin", ylabel=label, xlim=(-window, horizon))
     return ax
 
 

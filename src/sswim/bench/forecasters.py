@@ -26,7 +26,7 @@ from sswim.report import Facts
 __all__ = ["MODELS", "bench_forecasters"]
 
 # What is changed in `Forecaster(window, horizon, random_state=seed, verbose=0)`, as `set_params` takes it.
-SSWIM: dict[str, Facts] = {"sswim": {}, "sswim, spikes only": {"readout__skip": False}}
+SSWIM: dict[str, Facts] = {"sswim": {}, "sswim with rows": {"readout__skip": True}}
 PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "lightgbm", "neuralforecast")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -218,9 +218,7 @@ class SeriesWindows(Samples):
     window, horizon, stride : int
     """
 
-    def __init__(
-        self, encoder: SeriesEncoder, segments: Sequence[Encoded], window: int, horizon: int, stride: int = 1
-    ) -> None:
+    def __init__(self, encoder: SeriesEncoder, segments: Sequence[Encoded], window: int, horizon: int, stride: int = 1) -> None:
         self.encoder, self.window, self.horizon = encoder, window, horizon
         self.shared, self.relative = encoder.shared, encoder.relative
         self._windows = Windows([s.rows for s in segments], window, horizon, stride)

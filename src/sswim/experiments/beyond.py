@@ -21,37 +21,29 @@ from sswim.forecaster import Forecaster
 from sswim.readout.direct import Direct
 from sswim.readout.trajectory import Trajectory
 from sswim.sampling import STEPS
-from sswim.steps import Diverse
 
 __all__ = ["beyond", "ideas"]
 
 HORIZONS = (6, 24, 48, 96)
-OURS: dict[str, Settings] = {"sswim": {}, "spikes only": {"readout": Direct(skip=False)}}
+OURS: dict[str, Settings] = {"sswim": {}, "sswim with rows": {"readout": Direct(skip=True)}}
 # The default with one thing changed.
 IDEAS: dict[str, Settings] = {
     "sswim": {},
-    "spikes only": {"readout": Direct(skip=False)},
-    "no spikes: 1 neuron": {"hidden": (1,)},
-    "scaling standard": {"scaling": "standard"},
-    "scaling window": {"scaling": "window"},
-    "no corrections per channel": {"readout": Direct(corrections=0)},
-    "nothing of other channels": {"readout": Direct(common=0)},
-    "neither of both": {"readout": Direct(corrections=0, common=0)},
-    "one network for all channels": {"channels": "joint", "readout": Direct(skip=False), "hidden": (300,)},
-    "no floor": {"scaling": Scaling(floor=False)},
-    "200 neurons": {"hidden": (200,)},
-    "2 layers of 50": {"hidden": (50, 50)},
-    "2 layers of 100": {"hidden": (100, 100)},
-    "1 trace": {"readout": Direct(traces=(3.0,))},
-    "5 traces": {"readout": Direct(traces=(1.0, 3.0, 8.0, 20.0, 50.0))},
+    "with rows (skip)": {"readout": Direct(skip=True)},
+    "1 sampled neuron": {"hidden": (1,)},
+    "100 sampled neurons": {"hidden": (100,)},
+    "2 layers of 20": {"hidden": (20, 20)},
     "random weights": {"steps": STEPS["forecast"].replace(weights="random")},
-    "the paper's grid of delays": {"steps": STEPS["forecast"].replace(temporal="grid")},
-    "delays from the data": {"steps": STEPS["forecast"].replace(temporal="memory")},
-    "the paper's firing": {"steps": STEPS["forecast"].replace(normalizer="mean-std")},
-    "half the firing": {"steps": STEPS["forecast"].replace(normalizer=Diverse(high=0.3))},
-    "more firing": {"steps": STEPS["forecast"].replace(normalizer=Diverse(low=0.2, high=0.9, cost=1.0))},
-    "hat kernel": {"kernel": "hat"},
-    "exponential kernel": {"kernel": "exponential"},
+    "no single neurons": {"readout": Direct(singles=0)},
+    "no single, no sampled neurons": {"readout": Direct(singles=0), "hidden": (1,)},
+    "nothing of other channels": {"readout": Direct(common=False)},
+    "16 neurons a population": {"readout": Direct(population=16)},
+    "32 neurons a population": {"readout": Direct(population=32)},
+    "128 neurons a population": {"readout": Direct(population=128)},
+    "4 blocks": {"readout": Direct(blocks=4)},
+    "12 blocks": {"readout": Direct(blocks=12)},
+    "no floor": {"scaling": Scaling(floor=False)},
+    "one network for all channels": {"channels": "joint", "hidden": (100,)},
 }
 BASELINES: dict[str, Callable[[Task, int], Any]] = {
     "persistence": lambda t, h: Persistence(t.window, h),
@@ -59,7 +51,9 @@ BASELINES: dict[str, Callable[[Task, int], Any]] = {
     "ridge per channel": lambda t, h: RidgeOnLags(t.window, h, validation=t.validation),
     "shared ridge": lambda t, h: RidgeOnLags(t.window, h, shared=True, validation=t.validation),
 }
-MODELS = (*BASELINES, "echo state network", "paper", "spikes only", "sswim")
+# Defaults of an earlier version: recorded, and not measured again.
+BEFORE = ("spikes only, before", "sswim, before")
+MODELS = (*BASELINES, "echo state network", "paper", *BEFORE, *reversed(OURS))
 
 
 def cells(
@@ -77,7 +71,8 @@ def cells(
     The echo state network takes part if reservoirpy is installed. `neurons` and `stride` make the networks, and the set of
     windows that the paper's is fitted on, smaller.
     """
-    models = models or [m for m in MODELS if m != "echo state network" or find_spec("reservoirpy")]
+    there = [m for m in MODELS if m not in BEFORE and (m != "echo state network" or find_spec("reservoirpy"))]
+    models = models or there
     same = {"neurons": neurons, "stride": stride, **given(window=window)}
     return [
         {"data": name, "horizon": horizon, "model": model, **same, "seed": seed}
@@ -112,7 +107,7 @@ def measure(
     elif model == "paper":
         made = Forecaster.paper(cut.window, horizon, hidden=(neurons or 750,), readout=Trajectory(stride=stride), **common)
     else:
-        made = Forecaster(cut.window, horizon, hidden=(neurons or 100,), **OURS[model], **common)
+        made = Forecaster(cut.window, horizon, hidden=(neurons or 20,), **OURS[model], **common)
     return fit_and_test(made, cut)
 
 
@@ -217,7 +212,7 @@ beyond = Experiment(
     draw,
     order={**_cell, "model": MODELS, "seed": None},
     quick={**_quick, "neurons": 30, "stride": 8, "horizons": (6, 24)},
-    choices={"models": MODELS},
+    choices={"models": [m for m in MODELS if m not in BEFORE]},
 )
 ideas = Experiment(
     ideas_cells,
@@ -225,6 +220,6 @@ ideas = Experiment(
     ideas_table,
     ideas_draw,
     order={**_cell, "variant": list(IDEAS), "seed": None},
-    quick={**_quick, "variants": ("spikes only", "no spikes: 1 neuron", "scaling standard", "random weights", "hat kernel")},
+    quick={**_quick, "variants": ("with rows (skip)", "1 sampled neuron", "no single neurons", "16 neurons a population")},
     choices={"variants": list(IDEAS)},
 )

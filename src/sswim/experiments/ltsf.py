@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -24,14 +25,15 @@ from sswim.readout.trajectory import Trajectory
 __all__ = ["ltsf", "published_ltsf"]
 
 # Ours: all options that differ from the forecaster's defaults.
-OURS: dict[str, Settings] = {"spikes only": {"readout": Direct(skip=False)}, "sswim": {}}
+OURS: dict[str, Settings] = {"sswim with rows": {"readout": Direct(skip=True)}, "sswim": {}}
 # Each maps window, horizon, season and the part of the windows for validation to a model.
 BASELINES: dict[str, Callable[[int, int, int, float], Baseline]] = {
     "persistence": lambda w, h, season, v: Persistence(w, h),
     "seasonal naive": lambda w, h, season, v: SeasonalNaive(w, h, season),
-    "ridge per channel": lambda w, h, season, v: RidgeOnLags(w, h, validation=v),
-    "shared ridge": lambda w, h, season, v: RidgeOnLags(w, h, shared=True, validation=v),
-    "nlinear": lambda w, h, season, v: NLinear(w, h, validation=v),
+    "ridge per channel": lambda w, h, season, v: RidgeOnLags(w, h, relative="last", validation=v),
+    "shared ridge (NLinear)": lambda w, h, season, v: NLinear(w, h, validation=v),
+    "absolute ridge per channel": lambda w, h, season, v: RidgeOnLags(w, h, validation=v),
+    "absolute shared ridge": lambda w, h, season, v: RidgeOnLags(w, h, shared=True, validation=v),
     "dlinear": lambda w, h, season, v: DLinear(w, h, validation=v),
 }
 MODELS = (*BASELINES, "paper", *OURS)
@@ -104,9 +106,12 @@ def _load(data: str) -> pd.DataFrame:
     return load_ltsf(data)
 
 
-def economy(model: Baseline | Forecaster) -> Settings:
-    """Return what a fitted model's spikes cost, as plain numbers to record with a run."""
-    return {}
+def economy(model: Baseline | Forecaster, later: pd.DataFrame | np.ndarray) -> Settings:
+    """Return what a fitted model's spikes cost on test windows, as plain numbers to record with a run."""
+    if not isinstance(model, Forecaster):
+        return {}
+    costs = model.costs(later)
+    return {"spikes": costs.spikes, "synaptic_operations": costs.synaptic_operations}
 
 
 def measure(
@@ -143,7 +148,7 @@ def measure(
         "test_windows": errors.windows,
         "fit_seconds": end - begin,
         "test_seconds": time.perf_counter() - end,
-        **economy(made),
+        **economy(made, cut.later),
     }
 
 

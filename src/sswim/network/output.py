@@ -23,7 +23,6 @@ class Readout(Protocol):
     """What a network needs of its output: a torch module that reads the hidden spikes."""
 
     weights: nn.Parameter
-    biases: nn.Parameter
 
     @property
     def outputs(self) -> int:

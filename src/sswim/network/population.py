@@ -1,7 +1,7 @@
 r"""Populations: neurons with evenly spaced thresholds, which together carry a signal.
 
-A neuron of a population has a kernel shorter than one step, no delay and no spike cost. With weight 1 and bias :math:`1 - \theta`
-it fires at every step at which its input is at least its threshold :math:`\theta` (definition ``def:ff_snn``). The number of
+A neuron of a population has a kernel shorter than one step, no delay and no spike cost (definition ``def:ff_snn``). With weight
+1 and bias :math:`1 - \theta` it fires at every step at which its input is at least its threshold :math:`\theta`. The number of
 neurons that fire is the input, rounded to the distance of two thresholds.
 """
 

@@ -1,7 +1,7 @@
 r"""The direct readout: each step ahead has weights of its own, which read the spikes of a whole window at its end.
 
-What is read is in `sswim.readout.lags`; how the weights are found, and what of them is kept, in `sswim.readout.weighing`. Channels that share a
-network are a batch, and each has weights of its own, as far as the data speaks for that.
+What is read is in `sswim.readout.lags`; how the weights are found, and what of them is kept, in `sswim.readout.weighing`.
+Channels that share a network are a batch, and each has weights of its own, as far as the data speaks for that.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99]
 LAGS, EXTRA, COMMON = 96, 64, 80
 # Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
 RECENT = 0.25
-# Samples (windows of a channel) that sums are made of, and those that directions are found by; windows that are kept for intervals.
+# Samples (windows of a channel) for the sums, and for directions, at most; windows whose errors are kept for intervals.
 SAMPLES, LOOKED, KEPT = 600_000, 60_000, 1000
 
 
+# Part of a block that may overlap with its neighbours.
+OVERLAP = 0.25
 # Part of the windows that move less than usual, and the least deviation that counts as usual.
 QUIET, SMALLEST = 0.05, 0.02
 
@@ -96,7 +98,7 @@ class Direct(Options):
         constants = default_constants(shape.window) if self.traces is None else check_constants("traces", self.traces)
         groups, rows, bins = max(shape.channels, 1), shape.horizon * shape.outputs, len(lag_bins(shape.window)) - 1
         # Sums of every block and channel, those of all other blocks, and their eigenvectors.
-        room = shape.memory / (8 * groups * self.blocks)
+        room = shape.memory / (8 * groups * self.blocks * 1.5)
         most = int((rows**2 + 12 * room) ** 0.5 - rows) // 6 - 2
         common = shape.channels > 1 and self.common
         traces = sum(shape.hidden) * len(constants)
@@ -134,7 +136,7 @@ class Direct(Options):
         with run.step("output weights"):
             sums = source.sums(blocks)
         with run.step("weighing"):
-            weighed = weigh(sums, readout.parts, source.last())
+            weighed = weigh(sums, readout.parts, source.naive(), gap=source.gap(len(blocks)), height=network.window**0.5)
         held = max(1, round(len(blocks) * source.held_out))
         with run.step("intervals"):
             readout.weights.copy_(weighed.weights(sums.part(range(len(blocks) - held))))
@@ -195,16 +197,26 @@ class Source:
         each = self.group * (6 * network.window + network.horizon + sum(network.hidden) * network.window + 1000) * 8
         self.chunk = max(1, min(4096 // self.group + 1, run.budget // 4 // each))
 
+    def count(self, most: int) -> int:
+        """Return the number of blocks: `most`, half as many again if neighbours overlap too much, or fewer for few windows."""
+        span = self.network.window + self.network.horizon
+        overlap = span * most / self.windows
+        return int(min(most if overlap < OVERLAP else most * 3 // 2, max(2, 2 * self.windows // span), self.windows))
+
+    def gap(self, count: int) -> int:
+        """Return how many neighbours of a held-out block are left out, for their windows overlap with its own."""
+        span = self.network.window + self.network.horizon
+        return 1 if count >= 5 and span * count / self.windows >= OVERLAP else 0
+
     def blocks(self, most: int) -> list[Tensor]:
         """Return the numbers of the windows of each block in time, thinned out where there are very many."""
-        span = self.network.window + self.network.horizon
-        count = int(min(most, max(2, self.windows // span), self.windows))
+        count = self.count(most)
         stride = max(1, -(-self.windows * self.group // SAMPLES))
         ends = [self.windows * b // count for b in range(count + 1)]
         return [torch.arange(first, last, stride) for first, last in zip(ends, ends[1:], strict=False)]
 
     def look(self, windows: Tensor) -> Iterator[tuple[Tensor, Features, Tensor]]:
-        """Yield numbers of samples, what is seen of them, and their targets (samples, horizon * outputs), relative to the mean."""
+        """Yield numbers of samples, what is seen of them, and targets (samples, horizon * outputs), relative to the mean."""
         if self._traces is None:
             self._traces = self.network.trace_reader(self.readout.constants)
         like, outputs = self.readout.weights, self.readout.outputs
@@ -230,13 +242,16 @@ class Source:
                 self.run.advance()
         return sums
 
-    def last(self) -> Tensor:
-        """Return the weights (features, horizon * outputs) of a forecast by the last row."""
+    def naive(self) -> dict[str, Tensor]:
+        """Return the weights (features, horizon * outputs) of naive forecasts, by name."""
         _, features, rows = self.readout.weights.shape
-        found = torch.zeros(features, rows, dtype=torch.float64, device=self.readout.weights.device)
+        names = ("the last value", "the window's mean", "the training rows' mean")
+        last, mean, usual = found = torch.zeros(3, features, rows, dtype=torch.float64, device=self.readout.weights.device)
+        heights = self.readout.parts["heights"].start
         for c in range(self.readout.outputs):
-            found[c, c :: self.readout.outputs] = 1.0
-        return found
+            last[c, c :: self.readout.outputs] = 1.0
+            usual[heights + c, c :: self.readout.outputs] = -1.0
+        return dict(zip(names, found, strict=True))
 
 
 @torch.no_grad()

@@ -1,16 +1,17 @@
 r"""The readout with lags: each step ahead reads the spikes of a whole window, through delays.
 
-Every channel of a window has two populations of neurons (`sswim.network.Population`). One sees the channel relative to the window's mean,
-in units of the window's deviation. The other sees the channel in units of the training rows. The output reads
+Every channel of a window has two populations of neurons (`sswim.network.Population`). One sees the channel relative to the
+window's mean, in units of the window's deviation. The other sees the channel in units of the training rows. The output reads
 
-- the first population's spikes, summed over its neurons, at every lag of the window: one weight per lag, tied over the population,
+- the first population's spikes, summed over its neurons, at every lag of the window: one weight per lag, tied over neurons,
 - the second population's spikes, summed over neurons and lags: the channel's level,
 - single neurons of both populations, in bins of lags that are fine near the origin and coarse further back,
 - traces of the sampled neurons, and covariates,
 - what all channels do together: the populations of all channels, in bins of lags.
 
-Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its range. All these features
-reach the output through few directions, the leading ones. A window that does not move is forecast to stay where it is.
+Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its
+range. All these features reach the output through few directions, the leading ones. A window that does not move is forecast
+to stay where it is.
 """
 
 from __future__ import annotations
@@ -138,6 +139,10 @@ class LagReadout(nn.Module):
     extra_directions: Tensor
     common_mean: Tensor
     common_directions: Tensor
+    _fires: Tensor
+    _bin: Tensor
+    _share: Tensor
+    _binning: Tensor
 
     def __init__(
         self,
@@ -178,16 +183,11 @@ class LagReadout(nn.Module):
         self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["common"].stop, rows, dtype=dtype))
 
     @property
-    def biases(self) -> Tensor:
-        """What is always added (groups, horizon * outputs): the weights of a feature that is 1."""
-        return self.weights[:, self.parts["one"].start]
-
-    @property
     def parts(self) -> dict[str, slice]:
         """Where the features of each kind lie among those of `reduced`."""
         found, at, s = {}, 0, self.sizes
-        lags = (s.lags + 1) * s.outputs
-        for name, count in (("last", s.outputs), ("one", 1), ("lags", lags), ("extra", s.extra), ("common", s.common)):
+        counts = {"last": s.outputs, "one": 1, "lags": s.lags * s.outputs, "heights": s.outputs, "extra": s.extra}
+        for name, count in (counts | {"common": s.common}).items():
             found[name] = slice(at, at + count)
             at += count
         return found
@@ -225,6 +225,22 @@ class LagReadout(nn.Module):
             limited = torch.cat([(lags[:, 0] @ self._binning).clamp(-LIMIT, LIMIT), height], dim=1)
             together = limited.unflatten(0, (-1, self.sizes.groups)).flatten(1)
         return Features(level[:, :, 0], moving.amax(dim=1, keepdim=True), relative[:, :, -1], lags, height, extra, together)
+
+    def raster(self, rows: Tensor) -> Tensor:
+        """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
+        level = rows.mean(dim=2, keepdim=True)
+        spread = (rows - level).square().mean(dim=2, keepdim=True).sqrt().clamp_min(1e-300)
+        return ((rows - level) / spread)[..., None] >= self.population.thresholds.to(rows)
+
+    def spikes(self, rows: Tensor) -> Tensor:
+        """Return how many spikes the populations fire in windows (batch, outputs, window): (batch,).
+
+        With a skip connection only those of the single neurons count: nothing else is read.
+        """
+        level = rows.mean(dim=2, keepdim=True)
+        spread = (rows - level).square().mean(dim=2, keepdim=True).sqrt().clamp_min(1e-300)
+        counts = torch.cat([self.population.counts((rows - level) / spread), self.population.counts(rows)], dim=1)
+        return (self._fires[counts.long()] if self.skip else counts).sum(dim=(1, 2)).double()
 
     def _value(self, counts: Tensor) -> Tensor:
         return (counts - self.population.neurons / 2) * self.population.distance
@@ -269,7 +285,7 @@ class LagReadout(nn.Module):
         return y + seen.level[:, None] if self.absolute else y
 
     def look(self, spikes: Sequence[Tensor], rows: Tensor) -> Features:
-        """Return what is seen of windows (batch, window, inputs) and of the sampled neurons' spikes (neurons, window, batch)."""
+        """Return what is seen of windows (batch, window, inputs) and of sampled neurons' spikes (neurons, window, batch)."""
         age = torch.arange(rows.shape[1] - 1, -1, -1)
         decay = decays(torch.tensor(self.constants), age).to(self.weights)  # (K, W)
         traces = torch.cat([torch.matmul(decay, a.to(decay)).flatten(0, 1) for a in spikes]).T  # (batch, N K)

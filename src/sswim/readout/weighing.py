@@ -1,13 +1,13 @@
 r"""Models that are weighed against each other on blocks in time, from sums alone.
 
-Normal equations of blocks add up. Leaving one block out costs no pass over the data: the model that has not seen a block is solved from the
-sums of all others, and its error on that block follows from the block's own sums. Each model starts from the weights of a simpler one, down to
-the window's mean and its last value, and a convex combination of all is what is kept:
+Normal equations of blocks add up. Leaving one block out costs no pass over the data: the model that has not seen a block is
+solved from the sums of all others, and its error on that block follows from the block's own sums. Each model starts from the
+weights of a simpler one, down to the window's mean and its last value, and a convex combination of all is what is kept:
 
 .. math:: \min_a \; a^\top E a + \sum_j s_j a_j, \qquad a_j \ge 0, \quad \sum_j a_j = 1 .
 
-`E` holds the mean products of the models' errors on blocks that they have not seen, and :math:`s_j` is the standard error of how much model `j` gains
-over the plainest one. A model whose gain is within its uncertainty gets exactly nothing.
+`E` holds the mean products of the models' errors on blocks that they have not seen, and :math:`s_j` is the standard error of
+how much model `j` gains over the plainest one. A model whose gain is within its uncertainty gets exactly nothing.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class BlockSums:
         index = torch.tensor(list(blocks))
         rows = float(self.rows[index].sum())
         index = index.to(self.gram.device)
-        return Part(*(v.index_select(1, index).sum(dim=1) for v in (self.gram, self.cross, self.energy)), rows)
+        gram, cross, energy = (v.index_select(1, index).sum(dim=1) for v in (self.gram, self.cross, self.energy))
+        return Part(gram, cross, energy, rows)
 
 
 class Solver:
@@ -153,13 +154,12 @@ class Model:
     name : str
         What it reads, in words.
     base : Model or None
-        The simpler model. None: the window's mean plus `anchor` times the last row's distance to it.
+        The simpler model. None: a naive forecast.
     size : Tensor of shape (features,)
         0 where nothing is added, else what the feature is multiplied by before the regression.
     shared : bool
         Whether all channels have the same weights.
     penalty : Tensor of shape (channels,), or (1,) if shared
-    anchor : float
     """
 
     name: str
@@ -167,15 +167,14 @@ class Model:
     size: Tensor = field(default_factory=lambda: torch.zeros(0))
     shared: bool = True
     penalty: Tensor = field(default_factory=lambda: torch.zeros(0))
-    anchor: float = 0.0
 
-    def weights(self, solver: Solver, last: Tensor, known: dict[int, Tensor]) -> Tensor:
-        """Return the weights (C or 1, q, R) on some rows; `last` (q, R) has a 1 where an output's own last row is read."""
+    def weights(self, solver: Solver, naive: dict[str, Tensor], known: dict[int, Tensor]) -> Tensor:
+        """Return the weights (C or 1, q, R) on some rows; `naive` has those of the naive forecasts, (q, R), by name."""
         if id(self) not in known:
             if self.base is None:
-                known[id(self)] = self.anchor * last[None]
+                known[id(self)] = naive[self.name][None]
             else:
-                start = self.base.weights(solver, last, known)
+                start = self.base.weights(solver, naive, known)
                 known[id(self)] = solver.solve(self.size, self.shared, start, self.penalty)
         return known[id(self)]
 
@@ -191,14 +190,16 @@ class Weighed:
         None below 0, their sum 1.
     gains : Tensor of shape (models,)
         Mean part of the plainest linear model's error that each model saves on blocks that it has not seen.
-    last : Tensor of shape (features, outputs)
+    naive : dict of Tensor of shape (features, outputs)
+        Weights of the naive forecasts.
     one : int
+        The constant feature.
     """
 
     models: list[Model]
     shares: Tensor
     gains: Tensor
-    last: Tensor
+    naive: dict[str, Tensor]
     one: int
 
     def weights(self, part: Part) -> Tensor:
@@ -206,7 +207,7 @@ class Weighed:
         solver, known, total = Solver(part, self.one), {}, 0.0  # type: ignore[var-annotated]
         for model, share in zip(self.models, self.shares.T, strict=True):
             if bool((share > 0).any()):
-                total = total + share[:, None, None] * model.weights(solver, self.last, known)
+                total = total + share[:, None, None] * model.weights(solver, self.naive, known)
         return total  # type: ignore[return-value]
 
     def kept(self) -> dict[str, float]:
@@ -217,19 +218,20 @@ class Weighed:
 class _Weighing:
     """Finds models on folds: each leaves one block out."""
 
-    def __init__(self, sums: BlockSums, last: Tensor, outputs: Tensor, one: int) -> None:
+    def __init__(self, sums: BlockSums, naive: dict[str, Tensor], outputs: Tensor, one: int, gap: int) -> None:
         blocks = range(len(sums.rows))
-        self.channels, self.last = len(sums.gram), last[:, outputs]
-        self.train = [Solver(sums.part([b for b in blocks if b != left]).some(outputs), one) for left in blocks]
+        self.channels, self.naive = len(sums.gram), {name: w[:, outputs] for name, w in naive.items()}
+        seen = [[b for b in blocks if abs(b - left) > gap] for left in blocks]
+        self.train = [Solver(sums.part(some).some(outputs), one) for some in seen]
         held = [sums.part([b]).some(outputs) for b in blocks]
-        # Every block has the same say, however large its errors: they are divided by those of the better naive forecast.
-        naive = [min(float(p.energy.sum()), float(p.errors(self.last[None]).sum())) for p in held]
-        usual = sum(naive) / len(naive)
-        self.held = [p.scaled(1 / max(e, 1e-9 * usual, 1e-300)) for p, e in zip(held, naive, strict=True)]
+        # Every block has the same say, however large its errors: they are divided by those of the best naive forecast.
+        usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in held]
+        least = max(1e-9 * sum(usual) / len(usual), 1e-300)
+        self.held = [p.scaled(1 / max(error, least)) for p, error in zip(held, usual, strict=True)]
         self.known: list[dict[int, Tensor]] = [{} for _ in blocks]
 
     def fold_weights(self, model: Model, fold: int) -> Tensor:
-        return model.weights(self.train[fold], self.last, self.known[fold])
+        return model.weights(self.train[fold], self.naive, self.known[fold])
 
     def add(
         self, name: str, base: Model, size: Tensor, *, shared: bool, company: float = COMPANY, least: float = 0.0
@@ -239,7 +241,7 @@ class _Weighing:
         total: Tensor | float = 0.0
         before: Tensor | float = 0.0
         for solver, held, known in zip(self.train, self.held, self.known, strict=True):
-            start = base.weights(solver, self.last, known)
+            start = base.weights(solver, self.naive, known)
             held = held.pooled() if shared else held
             before = before + held.errors(start.expand(len(held.gram), -1, -1))
             total = total + self._path(solver, held, size, shared, start, lambdas)
@@ -274,25 +276,33 @@ class _Weighing:
         return torch.stack(found)
 
 
-def weigh(sums: BlockSums, parts: dict[str, slice], last: Tensor, *, compared: int = 24) -> Weighed:
+def weigh(
+    sums: BlockSums, parts: dict[str, slice], naive: dict[str, Tensor], *, gap: int = 0, height: float = 1.0, compared: int = 24
+) -> Weighed:
     """Find models of the features in `parts`, and how much of each is kept.
 
     Parameters
     ----------
     sums : BlockSums
     parts : dict
-        Where the features ``one``, ``lags``, ``extra`` and ``common`` lie.
-    last : Tensor of shape (features, outputs)
-        The weights of a forecast by the last row.
+        Where the features ``one``, ``lags``, ``heights``, ``extra`` and ``common`` lie.
+    naive : dict of Tensor of shape (features, outputs)
+        The weights of naive forecasts, by name.
+    gap : int
+        Blocks on either side of a held-out one that are left out too: their windows overlap with its own.
+    height : float
+        Size of the levels compared with lags. With the square root of the window, weights of lags and of the level bear the same
+        penalty as weights of absolute rows.
     compared : int
         Number of outputs, evenly spread, that models are compared by.
     """
-    features, outputs = last.shape
-    picked = torch.linspace(0, outputs - 1, min(compared, outputs)).round().long().unique().to(last.device)
-    search, channels, one = _Weighing(sums, last, picked, parts["one"].start), len(sums.gram), parts["one"].start
+    (channels, _, features, outputs), one = sums.cross.shape, parts["one"].start
+    device = sums.cross.device
+    picked = torch.linspace(0, outputs - 1, min(compared, outputs)).round().long().unique().to(device)
+    search = _Weighing(sums, naive, picked, one, gap)
 
     def size(**sizes: float) -> Tensor:
-        found = torch.zeros(features, dtype=torch.float64, device=last.device)
+        found = torch.zeros(features, dtype=torch.float64, device=device)
         for name, value in sizes.items():
             found[parts[name]] = value
         return found
@@ -300,14 +310,20 @@ def weigh(sums: BlockSums, parts: dict[str, slice], last: Tensor, *, compared: i
     def present(name: str) -> bool:
         return parts[name].stop > parts[name].start
 
-    mean, level = Model("the window's mean"), Model("the last value", anchor=1.0)
     lags, extra, common = size(lags=1.0), size(extra=1.0), size(common=1.0)
-    _, start = min(((e, m) for m in (mean, level) for e in [search.add("", m, lags, shared=True)[0]]), key=lambda t: t[0])
-    _, plain = search.add("the population, weights shared", start, lags, shared=True)
-    models, furthest = [mean, level, plain], plain
+    models = [Model(name) for name in naive]
+    tried = [search.add("the population, weights shared", model, lags, shared=True) for model in models]
+    plain = min(tried, key=lambda t: t[0])[1]
+    start, furthest = plain.base, plain
+    assert start is not None
+    levels = [
+        search.add("the population and its level", model, size(lags=1.0, heights=height), shared=True) for model in models
+    ]
+    models += [plain, min(levels, key=lambda t: t[0])[1]]
     if present("extra"):
         name = "single neurons, weights shared"
-        tried = [search.add(name, start, size(lags=1.0, extra=ratio), shared=True) for ratio in RATIOS]
+        begin = models[-1].base or start
+        tried = [search.add(name, begin, size(lags=1.0, heights=height, extra=ratio), shared=True) for ratio in RATIOS]
         models.append(min(tried, key=lambda t: t[0])[1])
         furthest = models[-1]
     if channels > 1:
@@ -324,7 +340,7 @@ def weigh(sums: BlockSums, parts: dict[str, slice], last: Tensor, *, compared: i
             models.append(search.add("all channels, on shared weights", furthest, common, shared=False, least=SEVERE)[1])
             models.append(search.add("all channels, on own weights", own, common, shared=False, least=SEVERE)[1])
     shares, gains = stack(search.products(models), models.index(plain))
-    return Weighed(models, shares, gains, last, one)
+    return Weighed(models, shares, gains, naive, one)
 
 
 def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -350,16 +366,21 @@ def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1
     least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
     least = least.clamp_min(1e-3 * least.mean().clamp_min(1e-300))
     energy = total / least[:, None, None] + company * total.sum(dim=0) / least.sum()
-    shares = _on_simplex(energy, caution * (doubt + company * all_doubt) / 2)
+    price = caution * (doubt + company * all_doubt) / 2
+    price[:, [0, 1, plain]] = 0.0  # what is as plain costs nothing
+    shares = _on_simplex(energy, price)
     shares = torch.where(shares < LEAST, 0.0, shares)
     shares = shares / shares.sum(dim=1, keepdim=True)
-    resting = each.sum(dim=0).amin(dim=1) <= 1e-12 * usual  # a channel that never moved: its last value says all
-    shares[resting] = torch.nn.functional.one_hot(torch.tensor(1), len(shares.T)).to(shares)
+    resting = each.sum(dim=0).amin(dim=1) <= 1e-12 * usual  # a channel that never moved: the first naive forecast says all
+    shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
     return shares, 1 - together.mean(dim=0)
 
 
 def _on_simplex(energy: Tensor, price: Tensor, steps: int = 500) -> Tensor:
-    """Minimise half of ``a @ energy @ a`` plus ``price @ a`` over the simplex, for each channel, by accelerated projected gradients."""
+    """Minimise half of ``a @ energy @ a`` plus ``price @ a`` over the simplex, for each channel.
+
+    By projected gradients with momentum.
+    """
     models = energy.shape[-1]
     size = energy.diagonal(dim1=1, dim2=2).sum(dim=1, keepdim=True)
     a = ahead = torch.full_like(price, 1 / models)
