@@ -99,10 +99,12 @@ def fit(
     window: Annotated[int, typer.Option(help="Rows that the model looks at.")] = 168,
     horizon: Annotated[int, typer.Option(help="Rows that it forecasts.")] = 24,
     hidden: Annotated[
-        str | None, typer.Option(help="Neurons per hidden layer, such as 100 or 500,250. Default: 750 with --paper, else 100.")
+        str | None, typer.Option(help="Neurons per hidden layer, such as 100 or 500,250. Default: 750 with --paper, else 20.")
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's model instead of the default one.")] = False,
-    skip: Annotated[bool | None, typer.Option(help="Whether the window's rows reach the output too, past the spikes.")] = None,
+    skip: Annotated[
+        bool | None, typer.Option(help="Whether the output reads the window's rows instead of spikes. Default: no.")
+    ] = None,
     scaling: Annotated[str | None, typer.Option(help="adaptive, window, standard, channel or none.")] = None,
     covariate: Annotated[
         list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")

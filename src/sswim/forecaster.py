@@ -30,6 +30,7 @@ from sswim.options import (
 )
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
+from sswim.readout.lags import LagReadout
 from sswim.readout.trajectory import Trajectory
 from sswim.report import Facts, Summary, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
@@ -51,33 +52,35 @@ class _Options:
 
 
 class Forecaster(Estimator[ForecastModel]):
-    """Forecast a multivariate series with a spiking network that is sampled, not trained by gradients.
+    """Forecast a multivariate series with a spiking network, without gradients.
 
-    One small network runs along every channel, and each step ahead has weights of its own. `Forecaster.paper` is the paper's.
+    A population of neurons carries every channel of a window, and some sampled neurons look at it. Each step ahead has weights
+    of its own, which read their spikes. A forecast depends on the last `window` rows only. `Forecaster.paper` is the paper's
+    model.
 
     Parameters
     ----------
     window, horizon : int
         Rows the model looks at, and rows it forecasts.
     hidden : sequence of int
-        One width per hidden layer.
+        Number of sampled neurons in each hidden layer. The populations come on top, see `Direct`.
     kernel : str, callable, or sequence of these
         Kernels of the hidden layers: ``"hat"``, ``"morlet"``, ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any
         callable. One alone is for the first layer, and further layers have ``"hat"``.
     readout : {"direct", "trajectory"}, Direct or Trajectory
-        Whether separate weights for each step ahead read the hidden layers at the forecast's origin, or an output's voltage
-        draws the horizon, as in the paper.
+        ``"direct"``: each step ahead has weights of its own, which read the spikes of the whole window. ``"trajectory"``: the
+        voltage of an output neuron draws the horizon, as in the paper.
     steps : str or Steps
         The steps that sample the hidden layers: ``"forecast"``, ``"paper"``, or a `Steps` object.
     channels : {"shared", "joint"}
-        Whether one small network runs on every channel alike, or all channels enter one network, as in the paper.
+        Whether the same small network looks at every channel, or all channels enter one network, as in the paper.
     covariates : sequence
         Columns, by name or number, that are seen but not forecast, such as the hour of the day or the weather. A row's values
         must be known at that row: shift columns that are known ahead.
     scaling : str or Scaling
         How channels are scaled: ``"adaptive"``, ``"window"``, ``"standard"``, ``"channel"``, ``"none"``, or a `Scaling` object.
     validation : float
-        Part of the windows, the last ones, on which the regularisation is chosen.
+        Part of the windows, the last ones, that a trajectory readout chooses its regularisation on, and intervals come from.
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters. Default: neither.
     missing : {"error", "interpolate"}
@@ -329,7 +332,7 @@ class Forecaster(Estimator[ForecastModel]):
         return low(forecast), forecast + half
 
     def stream(self) -> ForecastStream:
-        """Return a stream that takes one new row at a time and forecasts the next `horizon` rows, for a direct readout."""
+        """Return a stream that takes one new row at a time and forecasts the next `horizon` rows."""
         check_is_fitted(self)
         return self.model_.stream()
 
@@ -372,8 +375,11 @@ class Forecaster(Estimator[ForecastModel]):
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
-        model = self.model_
-        return summarize(model.network, model.report, title=f"Forecaster, {model.window} -> {model.horizon} steps")
+        model, readout, read = self.model_, self.model_.network.readout, None
+        if isinstance(readout, LagReadout):
+            read = readout.singles if readout.skip else readout.population.neurons
+        title = f"Forecaster, {model.window} -> {model.horizon} steps"
+        return summarize(model.network, model.report, title, population=read)
 
     def _series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
         """Check a series against what was fitted."""

@@ -234,6 +234,9 @@ class Summary:
                 _drawn_by(layer),
             )
         out = self.data["output"]
+        if out.get("population"):
+            # Thresholds lie evenly around the mean of what a population sees, so half of its neurons fire on average.
+            layers.add_row("population", "-", f"2 x {out['population']}", "~0.5 / step", "-", "-", "-")
         layers.add_row("output", out["kernel"], f"{out['neurons']:,}", "-", "-", "-", "-")
 
         readout = Table("output", "smallest", "median", "largest", box=box.SIMPLE_HEAD)
@@ -247,16 +250,24 @@ class Summary:
             steps.add_row(step["name"], f"{step['seconds']:.2f}", "-" if peak is None else f"{peak / 2**20:,.0f} MiB")
         steps.add_row("all", f"{self.data['seconds']:.2f}", "", style="bold")
 
-        d = self.data
-        note = (
-            f"{d['parameters']:,} parameters, {d['spikes_per_window']:,.0f} spikes per {self.unit}; fitted on {d['samples']:,} "
-            f"{self.unit}s, regularised on {d['validation_samples']:,}; "
+        made_of = [_made_of(out["kept"], out["gains"])] if "kept" in out else []
+        return Group(layers, *made_of, readout, steps, self._note())
+
+    def _note(self) -> str:
+        """Return sizes in words."""
+        d, out, unit = self.data, self.data["output"], self.unit
+        spikes, samples, held_out = d["spikes_per_window"], d["samples"], d["validation_samples"]
+        constants = f"traces with time constants {', '.join(f'{c:.3g}' for c in out.get('constants', ()))}."
+        if out["kernel"] == "lags":
+            return (
+                f"{d['parameters']:,} parameters; two populations per channel; fitted on {samples + held_out:,} {unit}s of single "
+                f"channels; sampled neurons: {spikes:,.0f} spikes per {unit}, {constants}"
+            )
+        note = f"{d['parameters']:,} parameters, {spikes:,.0f} spikes per {unit}; fitted on {samples:,} {unit}s, "
+        note += f"regularised on {held_out:,}; "
+        return note + (
+            constants if "constants" in out else f"{out['traces']} different (delay, support) pairs, sums {d['sums']}."
         )
-        if "constants" in out:
-            note += f"traces with time constants {', '.join(f'{c:.3g}' for c in out['constants'])}."
-        else:
-            note += f"{out['traces']} different (delay, support) pairs, sums {d['sums']}."
-        return Group(layers, readout, steps, note)
 
     def __str__(self) -> str:
         console = Console(width=110, color_system=None)
@@ -272,15 +283,27 @@ def _three(values: Tensor) -> list[float]:
     return [float(values.min()), float(values.median()), float(values.max())]
 
 
-def _output(network: SpikingNetwork, report: SamplingReport) -> Facts:
+def _made_of(kept: dict[str, float], gains: dict[str, float]) -> Table:
+    """Return a table of the models that were weighed: the share of each, and its gain."""
+    caption = "gain: how much less squared error than the plainest linear model (0.0 %), on blocks in time it has not seen"
+    table = Table("what the forecast is made of", "share", "gain", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
+    for name, share in kept.items():
+        shown = "nothing" if share == 0 else "< 0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
+        table.add_row(name, shown, f"{100 * gains[name]:.1f} %".replace("-0.0 %", "0.0 %"))
+    return table
+
+
+def _output(network: SpikingNetwork, report: SamplingReport, population: int | None) -> Facts:
     """Return the facts about the output."""
     readout = network.readout
     facts = {"neurons": network.outputs, "lambda": _three(report.lambdas), "traces": report.traces}
     if isinstance(readout, VoltageReadout):
         return {"kernel": str(readout.kernel), **facts, "delay": _three(readout.delays), "support": _three(readout.supports)}
-    kind = "traces" if report.solution.kept is None else "lags"
+    facts["constants"] = list(readout.constants)
+    if population is None:
+        return {"kernel": "traces", **facts}
     kept = {} if report.solution.kept is None else {"kept": report.solution.kept, "gains": report.solution.gains}
-    return {"kernel": kind, **facts, "constants": list(readout.constants), **kept}
+    return {"kernel": "lags", **facts, "population": population, **kept}
 
 
 def _drawn_by(layer: Facts) -> str:
@@ -289,8 +312,13 @@ def _drawn_by(layer: Facts) -> str:
     return metrics if layer["entropy"] is None else f"{metrics} (entropy {layer['entropy']:.2f})"
 
 
-def summarize(network: SpikingNetwork, report: SamplingReport, title: str, unit: str = "window") -> Summary:
-    """Return the summary of a sampled network, whose samples are called `unit`."""
+def summarize(
+    network: SpikingNetwork, report: SamplingReport, title: str, unit: str = "window", population: int | None = None
+) -> Summary:
+    """Return the summary of a sampled network, whose samples are called `unit`.
+
+    For a readout with lags, `population` is the number of neurons in each of a channel's two populations that are read.
+    """
     layers = [
         {
             "kernel": str(layer.kernel),
@@ -307,7 +335,7 @@ def summarize(network: SpikingNetwork, report: SamplingReport, title: str, unit:
     ]
     data = {
         "layers": layers,
-        "output": _output(network, report),
+        "output": _output(network, report, population),
         "parameters": sum(p.numel() for p in network.parameters()),
         "spikes_per_window": sum(float(made.rates.sum()) for made in report.layers) * network.steps,
         "samples": report.samples,
