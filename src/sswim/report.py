@@ -260,8 +260,8 @@ class Summary:
         constants = f"traces with time constants {', '.join(f'{c:.3g}' for c in out.get('constants', ()))}."
         if out["kernel"] == "lags":
             return (
-                f"{d['parameters']:,} parameters; two populations per channel; fitted on {samples + held_out:,} {unit}s of single "
-                f"channels; sampled neurons: {spikes:,.0f} spikes per {unit}, {constants}"
+                f"{d['parameters']:,} parameters; two populations per channel; fitted on {samples + held_out:,} {unit}s; "
+                f"sampled neurons: {spikes:,.0f} spikes per {unit}, {constants}"
             )
         note = f"{d['parameters']:,} parameters, {spikes:,.0f} spikes per {unit}; fitted on {samples:,} {unit}s, "
         note += f"regularised on {held_out:,}; "
