@@ -102,6 +102,15 @@ def test_predictions_do_not_depend_on_the_batch_size(fitted, make, memory):
     assert model.evaluate(frame).rse == pytest.approx(score.rse, rel=1e-6)
 
 
+def test_little_memory_means_fewer_directions(walk):
+    whole, little = Forecaster(**SMALL).fit(walk), Forecaster(**SMALL, memory="1MB").fit(walk)
+    before, after = whole.network_.readout, little.network_.readout
+    assert before.weights.shape[1] > 2 * after.weights.shape[1]
+    channels, features, rows = after.weights.shape
+    assert 8 * Direct().blocks * channels * features * (features + rows) < 1e6  # the sums of all blocks, in float64
+    assert little.evaluate(walk).rse < 0.3
+
+
 def test_scaling_comes_from_the_training_windows_only(walk):
     spiked = walk.copy()
     spiked[-1] = 1e6  # inside the validation part
@@ -279,7 +288,7 @@ def test_a_fit_that_fails_loses_nothing(fitted):
         ({"steps": "papr", "validation": 3}, lambda x: x),
         ({"hidden": (50_000,)}, lambda x: x[:100]),
         ({"kernel": "gauss"}, lambda x: x[:, :2]),
-        ({"memory": "1MB", "hidden": (500,)}, lambda x: x),
+        ({"memory": "1KB"}, lambda x: x),
         ({}, lambda x: np.where(x > 11, np.nan, x)),
         ({}, lambda x: x[:, :2][:20]),
         ({"kernel": lambda v: v * np.nan}, lambda x: x[:, :1]),
@@ -378,13 +387,16 @@ def test_set_params_reaches_inside_the_steps(walk, steps):
     assert not np.array_equal(expected, Forecaster(**SMALL).fit(walk).predict(walk))
 
 
-@pytest.mark.parametrize("readout", ["direct", Direct(), Direct(common=7)])
+@pytest.mark.parametrize("readout", ["direct", Direct(), Direct(common=False)])
 def test_set_params_reaches_inside_the_readout(walk, readout):
     given = Direct() if readout == "direct" else readout
-    model = Forecaster(**SMALL, readout=readout).set_params(readout__skip=False, readout__corrections=5)
-    assert model.readout == given.replace(skip=False, corrections=5) and model.readout.common == given.common
-    assert given.skip is True
-    assert model.fit(walk).network_.readout.lags == 0 < Forecaster(**SMALL, readout=readout).fit(walk).network_.readout.lags
+    model = Forecaster(**SMALL, readout=readout).set_params(readout__skip=True, readout__population=16)
+    assert model.readout == given.replace(skip=True, population=16) and model.readout.common == given.common
+    assert given.skip is False and given.population == 64
+    fitted, before = (m.fit(walk).network_.readout for m in (model, Forecaster(**SMALL, readout=readout)))
+    assert (fitted.skip, fitted.population.neurons) == (True, 16)
+    assert (before.skip, before.population.neurons) == (False, 64)
+    assert (fitted.sizes.common > 0) == (before.sizes.common > 0) == given.common
 
 
 def test_set_params_reaches_inside_scaling_and_training():
@@ -414,7 +426,7 @@ def test_grid_search_reaches_inside(walk):
     search = GridSearchCV(Forecaster(**SMALL), grid, cv=TimeSeriesSplit(2), error_score="raise").fit(walk)
     best = search.best_estimator_
     assert {"steps__weights": best.steps.weights, "readout__skip": best.readout.skip} == search.best_params_
-    assert (best.network_.readout.lags > 0) == search.best_params_["readout__skip"]
+    assert best.network_.readout.skip == search.best_params_["readout__skip"]
     assert len(set(search.cv_results_["mean_test_score"])) == 4  # each choice had an effect
 
 
@@ -427,11 +439,11 @@ def test_grid_search_reaches_inside(walk):
         ),
         ({"step__weights": "dot"}, "Forecaster has no parameter 'step'. Did you mean 'steps'"),
         ({"steps__weigths": "dot"}, "Steps has no option 'weigths'. Did you mean 'weights'. Valid names: 'temporal', "),
-        ({"readout__skp": True}, "Direct has no option 'skp'. Did you mean 'skip'. Valid names: 'skip', 'corrections', "),
+        ({"readout__skp": True}, "Direct has no option 'skp'. Did you mean 'skip'. Valid names: 'skip', 'population', "),
         ({"scaling__clp": True}, "Scaling has no option 'clp'. Did you mean 'clip'"),
         ({"scaling__kind": "windw"}, "scaling must be one of .*, got 'windw'. Did you mean 'window'"),
         ({"training__epochs": 3}, "training: None has no options to set. Set training to an object first"),
-        ({"hidden__first": 3}, r"hidden: \(100,\) has no options to set"),
+        ({"hidden__first": 3}, r"hidden: \(20,\) has no options to set"),
         ({"readout": "late", "readout__skip": True}, "readout: 'late' has no options to set"),
     ],
 )
@@ -506,14 +518,12 @@ def answers(model, frame, folder):
         "score": model.score(frame),
         "summary": str(model.summary()),
     }
-    for name, call in (
-        ("predict_interval", lambda: [exact(bound) for bound in model.predict_interval(frame)]),
-        ("stream", lambda: exact([model.stream().advance(frame.to_numpy())])),
-    ):
-        try:
-            found[name] = call()
-        except ValueError as error:  # the paper's readout has neither
-            found[name] = str(error)
+    stream = model.stream()
+    found["stream"] = [exact(y) for row in frame.tail(26).to_numpy() if (y := stream(row)) is not None]
+    try:
+        found["predict_interval"] = [exact(bound) for bound in model.predict_interval(frame)]
+    except ValueError as error:  # the paper's readout has none
+        found["predict_interval"] = str(error)
     model.save(folder / "m.sswim")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "load: .* was an object of your own")
@@ -534,7 +544,7 @@ OTHER = {
     "horizon": 2,
     "hidden": (7, 7),
     "kernel": "alpha",
-    "readout": Direct(skip=False, traces=(3.0,)),
+    "readout": Direct(skip=True, traces=(3.0,)),
     "steps": Steps(weights="random"),
     "channels": "joint",
     "covariates": (),
@@ -563,6 +573,29 @@ def test_predictions_streams_and_files_depend_on_the_fitted_state_only(answered,
             assert answers(model.set_params(**{name: value}), frame, tmp_path) == expected, value
     finally:
         setattr(model, name, before)
+
+
+def test_a_stream_says_what_predict_says_and_forgets_what_lies_before_the_window(answered):
+    model, frame, _ = answered
+    stream, rows = model.stream(), frame.to_numpy()
+    for t, row in enumerate(rows[:40], 1):
+        forecast = stream(row)
+        assert stream.rows == t and (forecast is None) == (t < 24)
+        if forecast is not None:
+            np.testing.assert_array_equal(forecast, model.predict(rows[:t]))
+            np.testing.assert_array_equal(forecast, model.predict(np.concatenate([-5 * rows[40:], rows[t - 24 : t]])))
+
+
+def test_a_stream_checks_its_rows_and_keeps_its_state(answered):
+    model, frame, _ = answered
+    stream, rows = model.stream(), frame.to_numpy()
+    for row in rows[:30]:
+        stream(row)
+    with pytest.raises(ValueError, match=r"row must hold 3 channels, got shape \(2,\)"):
+        stream(rows[30, :2])
+    with pytest.raises(ValueError, match="row must be finite, but holds NaN or infinity"):
+        stream([1.0, np.nan, 2.0])
+    np.testing.assert_array_equal(stream(rows[30]), model.predict(rows[:31]))
 
 
 def test_missing_values_are_treated_as_at_fit(fitted):
