@@ -3,8 +3,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from sswim import Classifier, Forecaster
+from sswim import Classifier, Direct, Forecaster
 from sswim.data import ExactEvents
+from sswim.data.windows import SeriesWindows
 from sswim.plots import (
     plot_class_rates,
     plot_confusion,
@@ -31,10 +32,31 @@ def test_forecast_plot_shows_window_truth_and_forecast(model, wind):
     assert ax.get_ylabel() == "wind_R80711"
 
 
+def window_of(model, wind, at):
+    """Return the 24 rows before row `at`, as windows of the model."""
+    encoder = model.model_.encoder
+    rows = torch.from_numpy(wind.iloc[at - 24 : at].to_numpy(dtype=float, copy=True))
+    return SeriesWindows(encoder, [encoder(rows)], 24, 0)
+
+
 def test_spike_plot_shows_every_spike(model, wind):
     ax = plot_spikes(model, wind, at=100)
-    x = model.model_.encoder(torch.from_numpy(wind.iloc[76:100].to_numpy(dtype=float, copy=True))).signals.permute(2, 1, 0)
+    x = window_of(model, wind, 100).inputs(slice(None))
     assert len(ax.collections[0].get_offsets()) == int(model.network_.simulate(x).spikes[0].sum())
+    assert len(ax.collections) == 1  # the paper's readout has no population
+
+
+@pytest.mark.parametrize("channels", ["shared", "joint"])
+def test_spike_plot_shows_the_population_above_the_sampled_neurons(wind, channels):
+    model = Forecaster(24, 6, channels=channels, readout=Direct(population=16), random_state=0, verbose=0).fit(wind)
+    ax = plot_spikes(model, wind, at=100, channel="wind_R80711")
+    place = list(wind.columns).index("wind_R80711")
+    samples = window_of(model, wind, 100)
+    spikes = model.network_.simulate(samples.inputs(slice(None))).spikes[0][place if channels == "shared" else 0]
+    assert len(ax.collections[0].get_offsets()) == int(spikes.sum())
+    x = wind["wind_R80711"].to_numpy()[76:100]
+    steps, neurons = np.nonzero(((x - x.mean()) / x.std())[:, None] >= (np.arange(16) - 7.5) / 2)  # between -4 and 4
+    np.testing.assert_array_equal(ax.collections[1].get_offsets(), np.stack([steps - 24, neurons + 20], axis=1))
 
 
 def test_forecast_plot_of_a_direct_output_has_its_interval(wind):
