@@ -43,10 +43,10 @@ def test_fit_forecast_evaluate(format_, frame, tmp_path):
 def test_fit_takes_the_options_of_the_forecaster(frame, tmp_path):
     data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
     write_series(frame, data)
-    run("fit", data, *FIT, "--out", model, "--no-skip", "--scaling", "window", "--covariate", "south")
+    run("fit", data, *FIT, "--out", model, "--skip", "--scaling", "window", "--covariate", "south")
     loaded = Forecaster.load(model)
-    assert (loaded.readout, loaded.scaling, loaded.hidden) == (Direct(skip=False), "window", (20,))
-    assert loaded.network_.readout.lags == 0
+    assert (loaded.readout, loaded.scaling, loaded.hidden) == (Direct(skip=True), "window", (20,))
+    assert loaded.network_.readout.skip
     assert list(loaded.predict(frame).columns) == ["north"]
     assert "RSE" in run("evaluate", model, data).output
     run("fit", data, *FIT, "--out", model, "--paper")
@@ -66,9 +66,9 @@ def test_any_option_can_be_set_by_name(frame, tmp_path):
         run("fit", data, *FIT, "--out", model, *words, *(["--paper"] if paper else []))
         return Forecaster.load(model)
 
-    first = fitted("kernel=hat", "steps__weights=random", "validation=0.3", "readout__skip=false", "readout__traces=2,5.5")
+    first = fitted("kernel=hat", "steps__weights=random", "validation=0.3", "readout__skip=true", "readout__traces=2,5.5")
     assert (first.kernel, first.steps) == ("hat", STEPS["forecast"].replace(weights="random"))
-    assert (first.validation, first.readout) == (0.3, Direct(skip=False, traces=(2, 5.5)))
+    assert (first.validation, first.readout) == (0.3, Direct(skip=True, traces=(2, 5.5)))
     paper = fitted("readout__stride=4", "readout__assembly=exact", "steps__initial_batch=50", "hidden=10,5", paper=True)
     assert paper.readout == Trajectory(stride=4, assembly="exact") and paper.steps == Steps(initial_batch=50)
     assert paper.network_.hidden == (10, 5) and paper.report_.solution.sums == "exact"
