@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sswim import Direct, Forecaster
+from sswim import Forecaster
 from sswim.datasets import load_wind_farm
 
 
@@ -37,7 +37,7 @@ class Bump:
 
 wind = load_wind_farm().resample("h").mean().filter(like="power")
 train, test = wind["2015":"2015-08"], wind["2015-09":]
-options = {"window": 48, "horizon": 24, "hidden": (50,), "readout": Direct(skip=False), "random_state": 0, "verbose": 0}
+options = {"window": 48, "horizon": 24, "hidden": (50,), "random_state": 0, "verbose": 0}
 
 for name, own in {
     "as it comes": {},

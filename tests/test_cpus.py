@@ -22,7 +22,7 @@ INSTRUCTIONS = {
 # One of each kind: both estimators, all readouts, depth, events, spike trains.
 FROZEN = [
     "default",
-    "spikes-only",
+    "rows",
     "joint",
     "two-layers",
     "paper",

@@ -318,7 +318,7 @@ def test_scores_are_those_of_the_definition_even_where_a_channel_is_forecast_exa
         ("ablation", ["--seeds", "1", "--set", "weights=dot,random", "--set", "horizon=6"], 4),
         ("entropy", ["--seeds", "1", "--set", "horizons=6", "--set", "metrics=l2,cosine,entropy"], 1),
         ("beyond", ["--set", "horizons=6", "--set", "models=persistence,shared ridge,paper,sswim", "--set", "window=40"], 4),
-        ("ideas", ["--set", "horizons=6", "--set", "variants=spikes only,hat kernel", "--set", "thin=1"], 2),
+        ("ideas", ["--set", "horizons=6", "--set", "variants=with rows (skip),1 sampled neuron", "--set", "thin=1"], 2),
     ],
 )
 def test_quick_versions_on_a_file_of_the_users_own(name, options, rows, series, tmp_path):

@@ -10,7 +10,8 @@ from sswim.network.autograd import BLOCK, convolve, fire_through
 from sswim.network.kernels import Hat, kernel_taps, toeplitz
 from sswim.network.layer import filter_signals, fire
 from sswim.network.surrogates import SURROGATES, Arctan, FastSigmoid, SlayerExponential, Triangular
-from sswim.readout import TraceReadout
+from sswim.readout import LagReadout, TraceReadout
+from sswim.readout.lags import LagSizes, lag_bins
 
 WINDOW, HORIZON = 11, 4
 
@@ -27,7 +28,8 @@ def network(hidden=(6, 5), *, seed=0, kernel="morlet", inputs=3, outputs=2, wind
     with torch.no_grad():
         for layer in [*net.layers, net.readout]:
             layer.weights.normal_(0, 0.8, generator=generator)
-            uniform(layer.biases, 0.1, 0.5)
+            if hasattr(layer, "biases"):
+                uniform(layer.biases, 0.1, 0.5)
             if hasattr(layer, "delays"):
                 uniform(layer.delays, 0.1, 3.9), uniform(layer.supports, 1.1, 5.9)
             if hasattr(layer, "costs"):
@@ -36,11 +38,16 @@ def network(hidden=(6, 5), *, seed=0, kernel="morlet", inputs=3, outputs=2, wind
 
 
 def readout(kind, hidden=(6, 5)):
-    """Return options of a network whose output is a voltage, or reads traces with or without a skip connection."""
+    """Return options of a network whose output is a voltage, or reads traces, alone or with lags of the rows."""
+    traces, options = 2 * sum(hidden), {"constants": (2.0, 9.0), "dtype": torch.float64}
     if kind == "voltage":
         return {}
-    lags = WINDOW * 2 + 1 if kind == "traces and rows" else 0
-    return {"readout": TraceReadout(2 * sum(hidden), 2, HORIZON, constants=(2.0, 9.0), lags=lags, dtype=torch.float64)}
+    if kind == "traces":
+        return {"readout": TraceReadout(traces, 2, HORIZON, **options)}
+    # As many directions as features: every trace reaches the output.
+    bins = len(lag_bins(WINDOW)) - 1
+    sizes = LagSizes(WINDOW, HORIZON, 2, 1, covariates=1, traces=traces, lags=WINDOW, extra=bins + traces, common=0)
+    return {"readout": LagReadout(sizes, skip=True, **options)}
 
 
 def inputs(batch=3, seed=1, window=WINDOW, channels=3):
@@ -90,7 +97,7 @@ def test_width_and_scale_of_a_surrogate(cls):
 
 
 @pytest.mark.parametrize("kernel", ["morlet", "hat", "exponential", "alpha"])
-@pytest.mark.parametrize("output", ["voltage", "traces and rows"])
+@pytest.mark.parametrize("output", ["voltage", "traces and lags"])
 def test_gradients_of_all_parameters_are_finite_differences_with_a_smooth_threshold(kernel, output):
     net = network(kernel=kernel, surrogate=SlayerExponential(width=0.7), **readout(output))
     net.soft = True
@@ -164,7 +171,7 @@ def test_firing_has_the_gradients_of_plain_autograd(reach, detach, generator):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("output", ["voltage", "traces", "traces and rows"])
+@pytest.mark.parametrize("output", ["voltage", "traces", "traces and lags"])
 @pytest.mark.parametrize("hidden", [(6,), (6, 5)])
 def test_with_gradients_the_network_puts_out_the_same(output, hidden):
     net, x = network(hidden, **readout(output, hidden)), inputs()

@@ -47,7 +47,9 @@ def test_saved_and_loaded_forecasts_are_bit_equal(model, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"readout": Direct(skip=False, traces=(1.0, 4.0)), "scaling": Scaling("window", clip=False), "hidden": (10, 5)},
+        {"readout": Direct(skip=True, traces=(1.0, 4.0)), "scaling": Scaling("window", clip=False), "hidden": (10, 5)},
+        {"readout": Direct(population=16, singles=3, common=False, blocks=3), "scaling": "standard"},
+        {"channels": "joint", "readout": Direct(singles=0)},
         {"kernel": ("hat", "alpha"), "hidden": (10, 5), "covariates": ("b",), "dtype": "float64"},
         {"training": Gradient(epochs=1), "missing": "interpolate", "readout": "trajectory", "steps": "paper"},
     ],

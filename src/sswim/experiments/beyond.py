@@ -35,7 +35,7 @@ IDEAS: dict[str, Settings] = {
     "2 layers of 20": {"hidden": (20, 20)},
     "random weights": {"steps": STEPS["forecast"].replace(weights="random")},
     "no single neurons": {"readout": Direct(singles=0)},
-    "no single, no sampled neurons": {"readout": Direct(singles=0), "hidden": (1,)},
+    "no single and no sampled neurons": {"readout": Direct(singles=0), "hidden": (1,)},
     "nothing of other channels": {"readout": Direct(common=False)},
     "16 neurons a population": {"readout": Direct(population=16)},
     "32 neurons a population": {"readout": Direct(population=32)},
