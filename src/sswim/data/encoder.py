@@ -246,7 +246,7 @@ def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:
 def find_outliers(rows: Tensor, reach: float = 2.0) -> np.ndarray:
     """Return bounds (2, columns): the usual range of rows (rows, columns), extended by `reach` times its width on either side.
 
-    The usual range holds all but one in a thousand rows at either end. A column that rests all that time has no bounds.
+    The usual range holds all but one in a hundred rows at either end. A column that rests all that time has no bounds.
 
     Examples
     --------
@@ -256,6 +256,6 @@ def find_outliers(rows: Tensor, reach: float = 2.0) -> np.ndarray:
     [-18.0, 27.0]
     """
     few = rows[:: max(1, len(rows) // 20_000)].double()
-    low, high = torch.quantile(few, torch.tensor([0.001, 0.999], dtype=few.dtype), dim=0)
+    low, high = torch.quantile(few, torch.tensor([0.01, 0.99], dtype=few.dtype), dim=0)
     reach_ = torch.where(high > low, reach * (high - low), torch.inf)
     return torch.stack([low - reach_, high + reach_]).numpy()

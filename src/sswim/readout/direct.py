@@ -100,13 +100,13 @@ class Direct(Options):
         # Sums of every block and channel, those of all other blocks, and their eigenvectors.
         room = shape.memory / (8 * groups * self.blocks * 1.5)
         most = int((rows**2 + 12 * room) ** 0.5 - rows) // 6 - 2
-        common = shape.channels > 1 and self.common
+        together = groups * (bins + 1) if shape.channels > 1 and self.common else 0
         traces = sum(shape.hidden) * len(constants)
         singles = self.singles if shape.outputs == 1 else 0
         extra = (2 * singles + shape.covariates) * bins + traces
-        whole = LAGS + min(EXTRA, extra) + COMMON * common
-        part = min(1.0, max(most, 8) / whole)
-        lags = max(1, min(shape.window, int(part * LAGS)))
+        wanted = min(LAGS, shape.window), min(EXTRA, extra), min(COMMON, together)
+        part = min(1.0, max(most, 8) / sum(wanted))
+        lags, extra, common = max(1, int(part * wanted[0])), int(part * wanted[1]), int(part * wanted[2])
         if shape.outputs * (lags + 1) > most:
             lags = max(1, most // shape.outputs - 1)
         sizes = LagSizes(
@@ -117,8 +117,8 @@ class Direct(Options):
             shape.covariates,
             traces,
             lags,
-            min(int(part * EXTRA), extra),
-            min(int(part * COMMON), groups * (bins + 1)) if common else 0,
+            extra,
+            common,
         )
         options = {"population": self.population, "singles": singles, "skip": self.skip, "absolute": not shape.relative}
         return LagReadout(sizes, constants=constants, **options, dtype=shape.dtype)  # type: ignore[arg-type]
@@ -262,8 +262,10 @@ def set_directions(readout: LagReadout, source: Source) -> None:
     numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
     count, gram = 0, torch.zeros(window, window, dtype=torch.float64)
     extra, together, spreads = [], [], []
-    # Of many channels, a part is enough for directions that all share.
-    every = max(1, len(numbers) * source.group // 20_000)
+    # Of many samples, a part is enough for directions that all share.
+    features = max(len(readout.extra_mean), 1)
+    most = min(20_000, max(500, source.run.budget // (32 * features)), 2000 if features > 2000 else 20_000)
+    every = max(1, -(-len(numbers) * source.group // most))
     for _, seen, _ in source.look(numbers):
         lags = seen.lags.flatten(0, 1)[::every].double().cpu()
         gram += lags.T @ lags
@@ -281,10 +283,10 @@ def set_directions(readout: LagReadout, source: Source) -> None:
         found[:older, : sizes.lags - recent] = _signed(vectors[:, older - (sizes.lags - recent) :])
         found[older:, sizes.lags - recent :] = torch.eye(recent, dtype=torch.float64)
         readout.lag_directions.copy_(found)
-    for name, values in (("extra", torch.cat(extra)), ("common", torch.cat(together))):
+    for name, values, own in (("extra", torch.cat(extra), readout.covariates), ("common", torch.cat(together), slice(0))):
         wanted = getattr(sizes, name)
         if wanted:
-            mean, directions = principal_directions(values, wanted)
+            mean, directions = separate_directions(values, wanted, own)
             getattr(readout, f"{name}_mean").copy_(mean)
             getattr(readout, f"{name}_directions").copy_(directions)
 
@@ -314,6 +316,22 @@ def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         vectors = unit.T @ vectors / square**0.5
     directions = _signed(vectors) * (len(unit) / square) ** 0.25 / size[:, None]
     return mean, torch.nn.functional.pad(directions, (0, count - directions.shape[1]))
+
+
+def separate_directions(values: Tensor, count: int, own: slice) -> tuple[Tensor, Tensor]:
+    """Return `principal_directions` in which the features `own` have directions for themselves, up to half of all.
+
+    Covariates are few. What they know would else be lost among the many other features, which vary together.
+    """
+    inside = torch.zeros(values.shape[1], dtype=torch.bool)
+    inside[own] = True
+    first = min(int(inside.sum()), max(1, count // 2))
+    directions = torch.zeros(len(inside), count, dtype=values.dtype)
+    if first:
+        directions[inside, :first] = principal_directions(values[:, inside], first)[1]
+    if first < count and not bool(inside.all()):
+        directions[~inside, first:] = principal_directions(values[:, ~inside], count - first)[1]
+    return values.mean(dim=0), directions
 
 
 @torch.no_grad()

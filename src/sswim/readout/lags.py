@@ -192,6 +192,12 @@ class LagReadout(nn.Module):
             at += count
         return found
 
+    @property
+    def covariates(self) -> slice:
+        """Where covariates, in bins of lags, lie among the extra features."""
+        first = 2 * self._chosen * self._bins
+        return slice(first, first + self.sizes.covariates * self._bins)
+
     def features(self, rows: Tensor, covariates: Tensor, traces: Tensor) -> Features:
         """Return what is seen of windows.
 
@@ -208,7 +214,7 @@ class LagReadout(nn.Module):
         tiny = 64 * torch.finfo(rows.dtype).eps * (level.abs() + 1e-3)
         moves = (spread > tiny).to(rows)
         usual = self.spreads.repeat(len(rows) // self.sizes.groups, 1)  # (batch, outputs)
-        moving = (spread[:, :, 0] / usual).clamp(max=1.0) * moves[:, :, 0]
+        moving = (spread[:, :, 0] / usual).clamp(max=1.0).square() * moves[:, :, 0]
         unit = torch.where(spread > tiny, spread, torch.ones_like(spread))
         relative = relative * moves
         deviations, heights = relative / unit, rows.clamp(-2 * REACH, 2 * REACH)

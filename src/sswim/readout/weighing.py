@@ -291,8 +291,8 @@ def weigh(
     gap : int
         Blocks on either side of a held-out one that are left out too: their windows overlap with its own.
     height : float
-        Size of the levels compared with lags. With the square root of the window, weights of lags and of the level bear the same
-        penalty as weights of absolute rows.
+        Size of the levels compared with lags. With the square root of the window, weights of lags and of the level bear the
+        same penalty as weights of absolute rows.
     compared : int
         Number of outputs, evenly spread, that models are compared by.
     """

@@ -1,0 +1,204 @@
+"""Weighing models on blocks in time: sums of blocks are refits without them, and what does not help gets nothing."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from sswim.readout.weighing import LAMBDAS, BlockSums, Model, Part, Solver, _on_simplex, _Weighing, stack, weigh
+
+CHANNELS, BLOCKS, ROWS, OUTPUTS = 3, 5, 80, 4
+PARTS = {
+    "last": slice(0, 1),
+    "one": slice(1, 2),
+    "lags": slice(2, 6),
+    "heights": slice(6, 7),
+    "extra": slice(7, 10),
+    "common": slice(10, 12),
+}
+FEATURES = 12
+NAMES = ("the last value", "the window's mean", "the training rows' mean")
+
+
+def naive():
+    last, mean, usual = torch.zeros(3, FEATURES, OUTPUTS, dtype=torch.float64)
+    last[0], usual[6] = 1.0, -1.0
+    return dict(zip(NAMES, (last, mean, usual), strict=True))
+
+
+def data(weights=None, noise=0.3, seed=0, shift=0.0):
+    """Return features (blocks, C, rows, F) and targets of a linear truth, (C, F, outputs)."""
+    rng = np.random.default_rng(seed)
+    f = torch.from_numpy(rng.normal(shift, 1, (BLOCKS, CHANNELS, ROWS, FEATURES)))
+    f[..., 1] = 1.0
+    weights = torch.zeros(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) if weights is None else weights
+    y = torch.einsum("bcnf,cfr->bcnr", f, weights) + noise * torch.from_numpy(rng.normal(size=(*f.shape[:3], OUTPUTS)))
+    return f, y
+
+
+def sums_of(f, y):
+    sums = BlockSums(CHANNELS, BLOCKS, FEATURES, OUTPUTS)
+    for b in range(BLOCKS):
+        for part in range(0, ROWS, 33):  # in batches
+            sums.add(b, f[b, :, part : part + 33], y[b, :, part : part + 33])
+    return sums
+
+
+def rows_of(f, blocks):
+    return torch.cat([f[b] for b in blocks], dim=1)  # (C, rows, F)
+
+
+def test_errors_from_sums_are_those_of_the_rows(generator):
+    f, y = data()
+    w = torch.randn(CHANNELS, FEATURES, OUTPUTS, generator=generator, dtype=torch.float64)
+    part = sums_of(f, y).part([1, 3])
+    left = rows_of(y, [1, 3]) - rows_of(f, [1, 3]) @ w
+    torch.testing.assert_close(part.errors(w), left.square().sum(dim=(1, 2)))
+    torch.testing.assert_close(
+        part.pooled().errors(w[:1]), (rows_of(y, [1, 3]) - rows_of(f, [1, 3]) @ w[:1]).square().sum()[None]
+    )
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("lambda_", [1e-4, 0.1, 10.0])
+def test_solutions_are_ridges_on_what_the_simpler_model_leaves(shared, lambda_, generator):
+    """The constant bears a ninth of the penalty, and features bear theirs without their mean."""
+    start = torch.randn(CHANNELS, FEATURES, OUTPUTS, generator=generator, dtype=torch.float64)
+    start = start[:1] if shared else start
+    f, y = data(start.expand(CHANNELS, -1, -1) * 0.5, shift=0.7)
+    size = torch.zeros(FEATURES, dtype=torch.float64)
+    size[PARTS["lags"]], size[PARTS["extra"]] = 1.0, 0.3
+    found = Solver(sums_of(f, y).part(range(BLOCKS)), 1).solve(size, shared, start, torch.full((len(start),), lambda_))
+    keep = (size > 0).numpy()
+    for c in range(len(start)):
+        x, t = (rows_of(v, range(BLOCKS)).flatten(0, 1) if shared else rows_of(v, range(BLOCKS))[c] for v in (f, y))
+        left, x = (t - x @ start[c]).numpy(), x.numpy()
+        ridge = Ridge(alpha=lambda_ * len(x)).fit(x[:, keep] * size[keep].numpy(), left)
+        expected = ridge.coef_.T * size[keep, None].numpy()
+        np.testing.assert_allclose((found[c] - start[c])[keep].numpy(), expected, rtol=1e-6, atol=1e-9)
+        constant = left.mean(axis=0) * 9 / (9 + lambda_) - x[:, keep].mean(axis=0) @ expected
+        np.testing.assert_allclose((found[c] - start[c])[1].numpy(), constant, rtol=1e-6, atol=1e-9)
+        untouched = ~keep & (np.arange(FEATURES) != 1)
+        assert np.array_equal(found[c][untouched].numpy(), start[c][untouched].numpy())
+
+
+@pytest.mark.parametrize("gap", [0, 1])
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_error_of_every_penalty_is_that_of_a_refit_without_the_block(gap, shared):
+    f, y = data(torch.ones(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) * 0.2)
+    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, gap)
+    size = torch.zeros(FEATURES, dtype=torch.float64)
+    size[PARTS["lags"]] = 1.0
+    base, total = Model(NAMES[0]), 0.0
+    for left in range(BLOCKS):
+        seen = [b for b in range(BLOCKS) if abs(b - left) > gap]
+        solver = Solver(sums_of(f, y).part(seen), 1)
+        errors = []
+        for lambda_ in LAMBDAS:
+            w = solver.solve(size, shared, naive()[NAMES[0]][None], torch.full((1 if shared else CHANNELS,), float(lambda_)))
+            error = (y[left] - f[left] @ w).square().sum(dim=(1, 2))
+            errors.append(error.sum()[None] if shared else error)
+        best_naive = min(float((y[left] - f[left] @ w).square().sum()) for w in naive().values())
+        total = total + torch.stack(errors) / best_naive
+    error, model = search.add("m", base, size, shared=shared, company=0.0)
+    assert torch.equal(model.penalty, LAMBDAS[total.argmin(dim=0)])
+    assert error == pytest.approx(float(total.amin(dim=0).sum()), rel=1e-9)
+
+
+def test_products_are_those_of_the_errors_on_unseen_blocks():
+    f, y = data(torch.ones(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) * 0.1)
+    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, 0)
+    size = torch.zeros(FEATURES, dtype=torch.float64)
+    size[PARTS["lags"]] = 1.0
+    models = [Model(NAMES[1]), search.add("m", Model(NAMES[1]), size, shared=False)[1]]
+    products = search.products(models)
+    for b in range(BLOCKS):
+        left = torch.stack([y[b] - f[b] @ search.fold_weights(m, b) for m in models])  # (M, C, rows, R)
+        best_naive = min(float((y[b] - f[b] @ w).square().sum()) for w in naive().values())
+        torch.testing.assert_close(products[b], torch.einsum("mcnr,kcnr->cmk", left, left) / best_naive)
+
+
+def test_shares_lie_on_the_simplex_and_solve_the_problem(generator):
+    a = torch.randn(6, 8, 4, generator=generator, dtype=torch.float64)
+    energy, price = a.mT @ a, torch.rand(6, 4, generator=generator, dtype=torch.float64)
+    shares = _on_simplex(energy, price)
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(6, dtype=torch.float64))
+    assert float(shares.min()) >= 0
+    slope = (energy @ shares[:, :, None])[:, :, 0] + price  # equal where a share is above 0, and nowhere less
+    for s, g in zip(shares, slope, strict=True):
+        assert float(g.min()) >= float(g[s > 1e-6].max()) - 1e-6
+
+
+def truth(**parts):
+    found = torch.zeros(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64)
+    for name, value in parts.items():
+        found[:, PARTS[name]] = value
+    return found
+
+
+def kept(weighed):
+    return dict(zip([m.name for m in weighed.models], weighed.shares.mean(dim=0).tolist(), strict=True))
+
+
+def test_a_random_walk_is_left_to_its_last_value():
+    """Nothing but the last row tells of the next: everything else gets nothing, or next to it."""
+    sums = sums_of(*data(truth(last=1.0), noise=1.0))
+    weighed = weigh(sums, PARTS, naive())
+    change = weighed.weights(sums.part(range(BLOCKS))) - naive()["the last value"]
+    assert float(change.abs().max()) < 0.03, "a ridge without the blocks' say would have weights of 0.1"
+    plain = Ridge(alpha=1e-6).fit(rows_of(data(noise=1.0)[0], range(BLOCKS))[0], rows_of(data(noise=1.0)[1], range(BLOCKS))[0])
+    assert abs(plain.coef_).max() > 0.1
+
+
+def test_what_helps_is_found_and_what_does_not_steps_back():
+    noise = 0.5
+    lags = truth(lags=0.5)
+    lags[1] *= -1  # a channel that behaves otherwise
+    weighed = weigh(sums_of(*data(lags, noise)), PARTS, naive())
+    shares = kept(weighed)
+    assert shares["the population, own weights"] + shares["the population, own corrections"] > 0.5
+    f, y = data(lags, noise, seed=9)
+    left = rows_of(y, range(BLOCKS)) - rows_of(f, range(BLOCKS)) @ weighed.weights(
+        sums_of(*data(lags, noise)).part(range(BLOCKS))
+    )
+    assert float(left.square().mean()) < 1.06 * noise**2
+    common = kept(weigh(sums_of(*data(truth(lags=0.5, common=0.5), noise)), PARTS, naive()))
+    assert sum(share for name, share in common.items() if name.startswith("all channels")) > 0.9
+    extra = kept(weigh(sums_of(*data(truth(lags=0.5, extra=0.5), noise)), PARTS, naive()))
+    assert sum(share for name, share in extra.items() if "single" in name or "shared weights" in name) > 0.9
+
+
+def test_a_gain_in_one_block_alone_is_not_believed():
+    """Model 2 saves half of one block's error and costs a little everywhere else: one standard error is more than its gain."""
+    errors = torch.ones(8, 1, 3, dtype=torch.float64)
+    errors[:, :, 0], errors[:, :, 1] = 3.0, 3.0
+    plain = torch.cat([errors, errors[:, :, 2:]], dim=2)
+    gain = plain.clone()
+    gain[:, :, 3] = 1.02
+    gain[0, :, 3] = 0.5
+    spread = torch.diag_embed(gain) * 0.001 + 0.999 * (gain[..., None] * gain[..., None, :]).sqrt()
+    shares, gains = stack(spread, plain=2)
+    assert float(shares[0, 3]) < 0.1 and float(gains[3]) > 0
+    even = plain.clone()
+    even[:, :, 3] = 0.9
+    shares, _ = stack(torch.diag_embed(even) * 0.001 + 0.999 * (even[..., None] * even[..., None, :]).sqrt(), plain=2)
+    assert float(shares[0, 3]) > 0.9
+
+
+def test_a_resting_channel_keeps_its_last_value():
+    f, y = data(truth(lags=0.5))
+    f[:, 2, :, :], y[:, 2] = 0.0, 0.0
+    weighed = weigh(sums_of(f, y), PARTS, naive())
+    assert weighed.shares[2].tolist() == [1.0] + [0.0] * (len(weighed.models) - 1)
+    assert torch.isfinite(weighed.weights(sums_of(f, y).part(range(BLOCKS)))).all()
+
+
+def test_one_channel_has_no_own_weights_and_blocks_add_up():
+    f, y = data(truth(lags=0.5))
+    one = BlockSums(1, BLOCKS, FEATURES, OUTPUTS)
+    for b in range(BLOCKS):
+        one.add(b, f[b, :1], y[b, :1])
+    assert not any("own" in model.name or "all" in model.name for model in weigh(one, PARTS, naive()).models)
+    whole, parts = one.part(range(BLOCKS)), [one.part([b]) for b in range(BLOCKS)]
+    assert isinstance(whole, Part) and whole.rows == BLOCKS * ROWS
+    torch.testing.assert_close(whole.gram, sum(p.gram for p in parts))
