@@ -1,4 +1,4 @@
-"""What a network sees of a series: scales, running levels, covariates; and every combination of options that uses them."""
+"""What a network sees of a series: scales, levels of windows, covariates; and every combination of options that uses them."""
 
 import numpy as np
 import pandas as pd
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from sswim import Direct, Forecaster, Gradient, Scaling, Trajectory
-from sswim.data.encoder import SCALINGS, SeriesEncoder, moving_mean
+from sswim.data.encoder import LIMIT, SCALINGS, SeriesEncoder
+from sswim.data.windows import SeriesWindows
 from sswim.gradient.finetune import parse_seconds
-from sswim.readout import TraceReadout
 
 WINDOW, HORIZON = 12, 3
 
@@ -22,8 +22,9 @@ def walks(rows=300, columns=4, seed=0):
 def encoder(scaling="adaptive", shared=True, covariates=(), clip=True, columns=4):
     rows = walks(columns=columns)
     return SeriesEncoder(
-        low=rows.min(axis=0), high=rows.max(axis=0), offset=rows.mean(axis=0), span=rows.std(axis=0),
-        floor=np.full(columns, -np.inf), covariates=covariates, scaling=Scaling(scaling, clip=clip), shared=shared,
+        low=rows.min(axis=0), high=rows.max(axis=0), outliers=np.stack([rows.min(axis=0) - 1e3, rows.max(axis=0) + 1e3]),
+        offset=rows.mean(axis=0), span=rows.std(axis=0), floor=np.full(columns, -np.inf), covariates=covariates,
+        scaling=Scaling(scaling, clip=clip), shared=shared,
         window=WINDOW, precise=True,
     )  # fmt: skip
 
@@ -32,42 +33,56 @@ def small(**options):
     return Forecaster(**{"window": WINDOW, "horizon": HORIZON, "hidden": (15,), "random_state": 0, "verbose": 0, **options})
 
 
-@pytest.mark.parametrize("window", [1, 5, 50])
-def test_moving_mean_is_the_mean_of_the_last_rows(window):
-    rows = torch.from_numpy(walks(30))
-    for t, level in enumerate(moving_mean(rows, window)):
-        torch.testing.assert_close(level, rows[max(t - window + 1, 0) : t + 1].mean(dim=0))
+def literal_sample(e, rows, first, channel):
+    """Return inputs, past rows, level and targets of one window, as the definition says; `channel` is None for all at once."""
+    z = (rows - e.offset) / e.span
+    seen = (np.clip(rows, e.low, e.high) - e.offset) / e.span if e.scaling.clip else z
+    columns = e.channels if channel is None else [e.channels[channel]]
+    past, seen_past = z[first : first + WINDOW][:, columns], seen[first : first + WINDOW]
+    relative = past - past.mean(axis=0)
+    relative = relative.clip(-LIMIT, LIMIT) if e.scaling.clip else relative
+    views = {"adaptive": [seen_past[:, columns], relative], "window": [relative]}.get(e.scaling.kind, [seen_past[:, columns]])
+    level = past.mean(axis=0) if e.scaling.kind in ("adaptive", "window") else np.zeros(len(columns))
+    targets = z[first + WINDOW : first + WINDOW + HORIZON][:, columns] - level
+    return np.concatenate([*views, seen_past[:, list(e.covariates)]], axis=1), past, level[None], targets
 
 
-@pytest.mark.parametrize("scaling", ["channel", "adaptive", "window"])
+@pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("shared", [True, False])
-def test_encoder_puts_inputs_where_it_says(scaling, shared):
-    e, rows = encoder(scaling, shared, covariates=(1,)), walks()
-    seen = e(torch.from_numpy(rows))
-    z = ((rows - e.offset) / e.span)[:, [0, 2, 3]]
-    level = np.stack([z[max(t - WINDOW + 1, 0) : t + 1].mean(axis=0) for t in range(len(z))])
-    parts = {"channel": [z], "adaptive": [z, z - level], "window": [z - level]}[scaling]
-    assert seen.signals.shape[0] == e.inputs
-    values = seen.signals.numpy() if shared else seen.signals[:-1, :, 0].unflatten(0, (len(parts), 3)).permute(0, 2, 1).numpy()
-    for found, expected in zip(values, parts, strict=False):
-        np.testing.assert_allclose(found, expected)
-    covariate = ((rows - e.offset) / e.span)[:, 1]
-    np.testing.assert_allclose(seen.signals[-1], np.repeat(covariate[:, None], seen.signals.shape[2], axis=1))
-    np.testing.assert_allclose(seen.lagged, z)
-    np.testing.assert_allclose(seen.level, level if scaling != "channel" else 0 * level, atol=1e-12)
-    np.testing.assert_allclose(seen.base, level if scaling == "window" else 0 * level, atol=1e-12)
-    np.testing.assert_allclose(e.decode(seen.lagged), rows[:, [0, 2, 3]])
+@pytest.mark.parametrize("clip", [True, False])
+@pytest.mark.parametrize("covariates", [(), (1,)])
+def test_windows_hold_what_the_definition_says(scaling, shared, clip, covariates):
+    e, series = encoder(scaling, shared, covariates, clip), [walks() * 1.2, walks(rows=40, seed=1)]
+    samples = SeriesWindows(e, [e(torch.from_numpy(rows)) for rows in series], WINDOW, HORIZON)
+    members = len(e.channels) if shared else 1
+    starts = [(rows, first) for rows in series for first in range(len(rows) - WINDOW - HORIZON + 1)]
+    assert len(samples) == len(starts) * members and samples.batch == samples.together == members
+    index = torch.tensor([0, 1, members + 1, len(samples) // 2, len(samples) - 1])
+    found = samples.inputs(index), samples.past(index), samples.level(index), samples.targets(index)
+    assert found[0].shape[2] == e.inputs
+    for at, number in enumerate(index.tolist()):
+        expected = literal_sample(e, *starts[number // members], number % members if shared else None)
+        for value, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(value[at], wanted, atol=1e-12)
 
 
-def test_only_what_the_network_sees_is_clipped():
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_encoded_rows_come_back_in_the_units_of_the_data(scaling):
+    e, rows = encoder(scaling, covariates=(1,)), walks() * 1.2
+    encoded = e(torch.from_numpy(rows))
+    np.testing.assert_allclose(e.decode(encoded.rows), rows[:, [0, 2, 3]])
+    assert len(encoded) == len(rows) and encoded.covariates.shape == (len(rows), 1)
+
+
+def test_only_what_the_hidden_layers_see_is_clipped():
     rows = torch.from_numpy(walks() * 3)
     clipped, free = encoder(clip=True)(rows), encoder(clip=False)(rows)
-    assert clipped.signals.max() < free.signals.max()
-    torch.testing.assert_close(clipped.lagged, free.lagged)
+    assert clipped.seen.max() < free.seen.max()
+    torch.testing.assert_close(clipped.rows, free.rows, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("channels", ["shared", "joint"])
-@pytest.mark.parametrize("readout", [Direct(), Direct(skip=False), Trajectory()], ids=["skip", "no skip", "trajectory"])
+@pytest.mark.parametrize("readout", [Direct(), Direct(skip=True), Trajectory()], ids=["spikes", "rows", "trajectory"])
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_every_combination_forecasts_saves_and_tests(channels, readout, scaling, tmp_path):
     rows = walks() / 100
@@ -77,19 +92,30 @@ def test_every_combination_forecasts_saves_and_tests(channels, readout, scaling,
     assert result.rse < 1 and len(result.per_channel) == 3
     forecast = model.predict(rows)
     assert forecast.shape == (HORIZON, 3)
-    windows = model.predict_windows(rows)
-    # What lies further back than three windows is forgotten, up to that all rows count.
-    np.testing.assert_allclose(model.predict(rows[: WINDOW + 20]), windows[20], rtol=1e-4)
+    # What lies before the window changes nothing, bit for bit.
+    np.testing.assert_array_equal(model.predict(np.concatenate([9 * rows[:30], rows[-WINDOW:]])), forecast)
+    # Matrix products of many windows round differently from those of one, in float32.
+    np.testing.assert_allclose(model.predict(rows[: WINDOW + 20]), model.predict_windows(rows)[20], rtol=1e-4)
     model.save(tmp_path / "m.sswim")
     np.testing.assert_array_equal(Forecaster.load(tmp_path / "m.sswim").predict(rows), forecast)
 
 
-@pytest.mark.parametrize("readout", ["direct", "trajectory"])
-def test_forecasts_relative_to_the_window_move_along_with_the_series(readout):
+def test_the_papers_forecasts_relative_to_the_window_move_along_with_the_series():
     rows = walks()
-    steps = "paper" if readout == "trajectory" else "forecast"
-    model = small(readout=readout, steps=steps, scaling=Scaling("window", clip=False), dtype="float64").fit(rows)
+    model = small(readout="trajectory", steps="paper", scaling=Scaling("window", clip=False), dtype="float64").fit(rows)
     np.testing.assert_allclose(model.predict(rows + 1000), model.predict(rows) + 1000, rtol=1e-6)
+
+
+@pytest.mark.parametrize("channels", ["shared", "joint"])
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_direct_forecasts_move_along_with_a_series_that_has_left_its_range(scaling, skip, channels):
+    """The level is read by a population, or limited: beyond its reach, one level is like another."""
+    rows = walks() / 100
+    model = small(readout=Direct(skip=skip), scaling=scaling, channels=channels, dtype="float64").fit(rows)
+    once, twice = model.predict(rows + 100), model.predict(rows + 200)
+    np.testing.assert_allclose(twice, once + 100, rtol=1e-9)
+    assert np.abs(once - rows[-1] - 100).max() < 3 * np.ptp(rows, axis=0).max()
 
 
 def test_a_covariate_that_tells_the_future_helps():
@@ -105,33 +131,11 @@ def test_a_covariate_that_tells_the_future_helps():
         small(covariates=["hour"]).fit(frame)
 
 
-def test_corrections_lean_on_the_weighted_means_of_all_groups(generator):
-    readout = TraceReadout(6, 1, 2, constants=(1.0,), groups=3, rank=2, factors=2, common=4, dtype=torch.float64)
-    with torch.no_grad():
-        for parameter in readout.parameters():
-            parameter.normal_(generator=generator)
-    f = torch.randn(6, 5, 3, generator=generator, dtype=torch.float64)
-    with torch.no_grad():
-        found = readout(f)
-        several = readout(torch.cat([f, 2 * f], dim=2))
-        torch.testing.assert_close(several[:, :, :3], found)
-        torch.testing.assert_close(several[:, :, 3:], readout(2 * f))
-        for t in range(5):
-            means = [sum(readout.pool[g, k] * f[i, t, g] for g in range(3)) for i in range(6) for k in range(2)]
-            together = readout.common_directions.T @ torch.stack(means)
-            for g in range(3):
-                own = torch.cat([readout.directions.T @ f[:, t, g], together])
-                y = readout.weights @ f[:, t, g] + readout.biases + own @ readout.own_weights[g] + readout.own_biases[g]
-                torch.testing.assert_close(found[:, t, g], y)
-    with pytest.raises(ValueError, match="one member of each of 3 groups, in order, got 4"):
-        readout(f[:, :, [0, 1, 2, 0]])
-
-
 def test_what_all_channels_do_together_helps_the_one_that_follows():
     rng = np.random.default_rng(0)
     leader = rng.standard_normal((900, 1))
     rows = np.concatenate([leader, np.roll(leader, 1, axis=0), rng.standard_normal((900, 2))], axis=1)
-    models = [small(horizon=1, readout=Direct(common=n)).fit(rows[:700]) for n in (0, 40)]
+    models = [small(horizon=1, readout=Direct(common=common)).fit(rows[:700]) for common in (False, True)]
     alone, leaning = (model.evaluate(rows[700:]).per_channel["rse"] for model in models)
     assert alone[1] > 0.9 and leaning[1] < 0.7
 
