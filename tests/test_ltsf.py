@@ -216,7 +216,7 @@ def test_quick_experiment(waves, tmp_path):
     assert runs.groupby("horizon")["model"].apply(set).tolist() == [set(ltsf.MODELS)] * 2
     assert (runs["test_windows"] == 140 - runs["horizon"] + 1).all() and (runs["peak_memory"] > 0).all()
     mse = runs.set_index(["model", "horizon"])["mse"]
-    assert (mse["shared ridge"] < mse["persistence"]).all() and ((mse > 0) & (mse < 20)).all()
+    assert (mse["shared ridge (NLinear)"] < mse["persistence"]).all() and ((mse > 0) & (mse < 20)).all()
     text = (tmp_path / "out" / "table.md").read_text()
     assert text.startswith("| data | model | window | fitted | seeds | MSE 4 | MAE 4 | MSE 8 | MAE 8 | MSE mean | MAE mean |")
     assert text.count("\n") == 2 + len(ltsf.MODELS) and (tmp_path / "out" / "picture.png").stat().st_size > 10_000
@@ -224,7 +224,16 @@ def test_quick_experiment(waves, tmp_path):
 
 def test_training_rows_only_is_another_row_of_the_table(waves, tmp_path):
     ltsf._load.cache_clear()
-    options = ["--set", "windows=20,30", "--set", "horizons=4", "--set", "models=shared ridge", "--set", "fitted=both,training"]
+    options = [
+        "--set",
+        "windows=20,30",
+        "--set",
+        "horizons=4",
+        "--set",
+        "models=absolute shared ridge",
+        "--set",
+        "fitted=both,training",
+    ]
     command = ["experiment", "ltsf", "--data", str(waves), "--out", str(tmp_path / "out"), *options]
     answer = CliRunner().invoke(app, command)
     assert answer.exit_code == 0, answer.output
