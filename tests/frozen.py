@@ -33,17 +33,18 @@ COMMON = {"random_state": 0, "verbose": 0}
 OURS, CLASSES = STEPS["forecast"], STEPS["classify"]
 FORECASTERS = {
     "default": {},
-    "spikes-only": {"readout": Direct(skip=False)},
-    "joint": {"channels": "joint", "readout": Direct(skip=False)},
-    "joint-skip": {"channels": "joint"},
+    "rows": {"readout": Direct(skip=True)},
+    "joint": {"channels": "joint"},
+    "joint-skip": {"channels": "joint", "readout": Direct(skip=True)},
     "covariates": {"covariates": [1, 3]},
     "two-layers": {"hidden": (20, 15)},
-    "plain-readout": {"readout": Direct(corrections=0, common=0)},
-    "no-common": {"readout": Direct(common=0)},
+    "no-singles": {"readout": Direct(singles=0)},
+    "no-common": {"readout": Direct(common=False)},
+    "population-16": {"readout": Direct(population=16)},
     "scaling-window": {"scaling": "window"},
     "scaling-standard": {"scaling": Scaling("standard", clip=False, floor=False)},
     "traces-random": {
-        "readout": Direct(traces=(1.0, 5.0)),
+        "readout": Direct(traces=(1.0, 5.0), blocks=4),
         "steps": Steps(weights="random", normalizer="mean-std", temporal="memory"),
         "kernel": "hat",
     },
@@ -101,8 +102,8 @@ def forecasts(name):
     found = {"predict": model.predict(wind), "windows": model.predict_windows(wind[560:])[::40]}
     if model.model_.has_intervals:
         found["low"], found["high"] = model.predict_interval(wind)
-        stream = model.stream()
-        found["stream"] = [stream(row) for row in wind[-60:]][-1]
+    stream = model.stream()
+    found["stream"] = [stream(row) for row in wind[-24:]][-1]
     return found
 
 

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from sswim import Classifier, Direct, Forecaster, Gradient, Scaling, Steps, Trajectory, __version__
 from sswim.cli import app
-from sswim.datasets import read_series, write_series
+from sswim.datasets import load_departures, read_series, write_series
+from sswim.demo import typical_row
 from sswim.sampling import STEPS
 
 FIT = ["--window", "12", "--horizon", "3", "--hidden", "20", "--seed", "0"]
@@ -99,12 +100,29 @@ def test_json_answers(frame, tmp_path):
 
 def test_demo_draws_and_scores(tmp_path):
     picture = tmp_path / "demo.png"
-    result = json.loads(run("demo", "--out", picture, "--hidden", "60", "--hours", "1500", "--json").stdout)
+    result = json.loads(run("demo", "--out", picture, "--hidden", "4", "--hours", "1500", "--json").stdout)
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert set(result["scores"]) == {"persistence", "ridge on lags", "the paper's model", "sswim"}
-    assert result["scores"]["sswim"]["rse"] < 1.4
-    table = run("demo", "--out", picture, "--hidden", "60", "--hours", "1500").output
-    assert "ridge on lags" in table and "test windows" in table
+    for name in ("flights", "wind"):
+        scores = result[name]["scores"]
+        assert set(scores) == {"persistence", "the day before", "ridge per channel", "the paper's model", "sswim"}
+        assert scores["sswim"]["rse"] < 1.05 * scores["ridge per channel"]["rse"]
+    table = run("demo", "--out", picture, "--hidden", "4", "--hours", "1500").output
+    assert "ridge per channel" in table and "test windows" in table and "synaptic operations" in table
+
+
+def test_the_demo_draws_a_typical_day():
+    flights = load_departures()
+    model = Forecaster(48, 24, random_state=0, verbose=0).fit(flights[:1500])
+    test = flights[1500:2200]
+    at = typical_row(model, test, "JFK")
+    assert test.index[at].hour == 0
+    errors = [
+        np.square(model.predict(test[:row])["JFK"].to_numpy() - test["JFK"].to_numpy()[row : row + 24]).mean()
+        for row in range(48, 700 - 23)
+        if test.index[row].hour == 0
+    ]
+    mine = np.square(model.predict(test[:at])["JFK"].to_numpy() - test["JFK"].to_numpy()[at : at + 24]).mean()
+    assert mine == pytest.approx(sorted(errors)[len(errors) // 2])
 
 
 def test_days_are_not_crossed(frame, tmp_path):

@@ -72,24 +72,27 @@ def main(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),
-    hidden: Annotated[int, typer.Option(help="Number of hidden neurons; the paper's model has three times as many.")] = 100,
+    hidden: Annotated[int, typer.Option(help="Sampled neurons; the paper's model has 15 times as many.")] = 20,
     hours: Annotated[int | None, typer.Option(help="Use this many first hours of the series only.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast a real wind farm a day ahead, compare with persistence, a ridge on lags and the paper's model, and draw it."""
+    """Forecast flights and a wind farm a day ahead, compare with naive forecasts, a ridge and the paper's model; draw it."""
     with _plain_errors():
         from sswim.demo import run_demo
 
-        result = run_demo(out, verbose=not as_json, hidden=hidden, hours=hours)
-        summary = result.pop("summary")
+        results = run_demo(out, verbose=not as_json, hidden=hidden, hours=hours)
         if as_json:
-            return _print_json({**result, "picture": str(out), "summary": summary.to_dict()})
-        console.print(summary)
-        table = Table("model", "RSE", "MAE", "RMSE", title=f"\n{result['windows']:,} test windows, 24 hours ahead")
-        for name, score in result["scores"].items():
-            table.add_row(name, f"{score['rse']:.3f}", f"{score['mae']:.1f}", f"{score['rmse']:.1f}")
-        console.print(table)
-        console.print(f"Fitted in {result['seconds']:.1f} s. Picture: {out}")
+            plain = {name: {**facts, "summary": facts["summary"].to_dict()} for name, facts in results.items()}
+            return _print_json({**plain, "picture": str(out)})
+        for facts in results.values():
+            console.print(facts["summary"])
+            title = f"\n{facts['title']}: {facts['windows']:,} test windows, 24 hours ahead"
+            table = Table("model", "RSE", "MAE", "RMSE", title=title)
+            for name, score in facts["scores"].items():
+                table.add_row(name, f"{score['rse']:.3f}", f"{score['mae']:.1f}", f"{score['rmse']:.1f}")
+            console.print(table)
+            console.print(f"Fitted in {facts['seconds']:.1f} s. {facts['costs']}.\n")
+        console.print(f"Picture: {out}")
 
 
 @app.command()

@@ -57,7 +57,7 @@ class Samples(ABC):
         """Return the targets (batch, horizon, outputs) of the samples numbered `index`."""
 
     def past(self, index: Index) -> Tensor | None:
-        """Return the rows that a skip connection sees (batch, window, outputs). Default: none but the inputs."""
+        """Return the rows that a readout with lags sees (batch, window, outputs). Default: none but the inputs."""
         return None
 
     def weights(self, index: Index) -> Tensor | None:
@@ -106,7 +106,7 @@ class Subset(Samples):
         return self.samples.targets(self.index[index])
 
     def past(self, index: Index) -> Tensor | None:
-        """Return the rows that a skip connection sees."""
+        """Return the rows that a readout with lags sees."""
         return self.samples.past(self.index[index])
 
     def weights(self, index: Index) -> Tensor | None:

@@ -1,6 +1,7 @@
 """Data to try things on, and reading a user's own files. Series come as a DataFrame, time x channels; events as lists."""
 
 from sswim.datasets.audio import load_fsdd
+from sswim.datasets.departures import load_departures
 from sswim.datasets.files import read_series, write_series
 from sswim.datasets.images import data_folder, load_images, read_idx
 from sswim.datasets.ltsf import LTSF, LtsfSet, load_ltsf, ltsf_set
@@ -19,6 +20,7 @@ __all__ = [
     "data_folder",
     "fill_zeros",
     "from_tonic",
+    "load_departures",
     "load_fsdd",
     "load_images",
     "load_ltsf",

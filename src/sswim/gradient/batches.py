@@ -18,7 +18,7 @@ from sswim.sampling import as_samples, as_split
 
 __all__ = ["Batch", "Batches", "Data", "LoaderBatches", "SampleBatches", "training_batches"]
 
-# Inputs, targets, and the rows that a skip connection sees.
+# Inputs, targets, and the rows that a readout with lags sees.
 Batch = tuple[Tensor, Tensor, Tensor | None]
 Loader = Iterable[tuple[Tensor, Tensor]]
 Data = npt.ArrayLike | Samples | Loader

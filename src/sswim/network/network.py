@@ -224,7 +224,7 @@ class SpikingNetwork(nn.Module):
     def forward(self, x: Inputs, past: Tensor | None = None) -> Tensor:
         """Map (batch, window, inputs), or events, to the outputs on ``[start, start + horizon)``: (batch, horizon, outputs).
 
-        `past` (batch, window, outputs) is what a skip connection sees. Default: the first inputs.
+        `past` (batch, window, outputs) is what a readout with lags sees. Default: the first inputs.
         """
         traced = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
         return self.activity(x, past).output if traced or self.soft else self.predictor()(x, past)
@@ -244,7 +244,7 @@ class SpikingNetwork(nn.Module):
         return Activity([a.permute(2, 1, 0) for a in spikes], y)
 
     def _rows(self, x: Inputs, past: Tensor | None) -> Tensor | None:
-        """Return the rows (batch, window, inputs) that a skip connection sees; events have none."""
+        """Return the rows (batch, window, inputs) that a readout with lags sees; events have none."""
         if isinstance(x, EventBatch) or past is None:
             return None if isinstance(x, EventBatch) else x
         return torch.cat([past.to(x), x[:, :, self.outputs :]], dim=2)

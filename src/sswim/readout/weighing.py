@@ -7,7 +7,9 @@ weights of a simpler one, down to the window's mean and its last value, and a co
 .. math:: \min_a \; a^\top E a + \sum_j s_j a_j, \qquad a_j \ge 0, \quad \sum_j a_j = 1 .
 
 `E` holds the mean products of the models' errors on blocks that they have not seen, and :math:`s_j` is the standard error of
-how much model `j` gains over the plainest one. A model whose gain is within its uncertainty gets exactly nothing.
+how much model `j` gains over the plainest linear one, the mean of a channel's own and that of all channels. The last value, the
+window's mean and the plainest linear model pay nothing. A model that gains less than it pays gets exactly nothing, unless its
+errors make up for those of others.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from sswim.regression import index_of_least, safe_eigh
 
 __all__ = ["BlockSums", "Model", "Part", "Weighed", "stack", "weigh"]
 
-# Penalties that are tried, per row: of weights that all channels share, and of those of one channel.
+# Penalties that are tried, per row.
 LAMBDAS = torch.logspace(-6, 2, 17, dtype=torch.float64)
-# Sizes of single neurons, traces and covariates compared with lags: a larger size means a smaller penalty.
 # Least penalty of a channel's own weights of features that are not in units of the window: they may jump once a channel drifts.
 SEVERE = 1e-2
+# Sizes of single neurons, traces and covariates compared with lags: a larger size means a smaller penalty.
 RATIOS = (0.03, 0.1, 0.3, 1.0)
 # The constant bears less penalty than other features.
 ONE = 3.0
