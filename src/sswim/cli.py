@@ -233,7 +233,9 @@ def classify(
 def experiment(
     name: Annotated[
         str,
-        typer.Argument(help="forecasting, timing, classification, ablation, entropy (the paper's), beyond, ideas, ltsf."),
+        typer.Argument(
+            help="forecasting, timing, classification, ablation, entropy (the paper's), beyond, ideas, ltsf, economy."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs, the table and the picture.")] = None,
     data: Annotated[list[str] | None, typer.Option(help="Data set, or a file with a series; may be repeated.")] = None,

@@ -112,7 +112,7 @@ def typical_row(model: Forecaster, test: pd.DataFrame, channel: str) -> int:
     window, number = model.model_.window, list(test.columns).index(channel)
     truth = np.lib.stride_tricks.sliding_window_view(test[channel].to_numpy(), HORIZON)[window:]
     errors = np.square(model.predict_windows(test)[:, :, number] - truth).mean(axis=1)
-    midnights = np.flatnonzero(test.index[window : window + len(errors)].hour == 0)
+    midnights = np.flatnonzero(pd.DatetimeIndex(test.index[window : window + len(errors)]).hour == 0)
     ranked = midnights[np.argsort(errors[midnights], kind="stable")]
     return window + int(ranked[len(ranked) // 2])
 

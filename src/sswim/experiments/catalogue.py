@@ -5,6 +5,7 @@ from __future__ import annotations
 from sswim.experiments.ablation import ablation, entropy
 from sswim.experiments.beyond import beyond, ideas
 from sswim.experiments.classification import classification
+from sswim.experiments.economy import economy
 from sswim.experiments.experiment import Experiment
 from sswim.experiments.forecasting import forecasting, timing
 from sswim.experiments.ltsf import ltsf
@@ -20,6 +21,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "beyond": beyond,
     "ideas": ideas,
     "ltsf": ltsf,
+    "economy": economy,
 }
 
 
