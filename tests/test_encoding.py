@@ -100,6 +100,16 @@ def test_every_combination_forecasts_saves_and_tests(channels, readout, scaling,
     np.testing.assert_array_equal(Forecaster.load(tmp_path / "m.sswim").predict(rows), forecast)
 
 
+@pytest.mark.parametrize("skip", [True, False])
+def test_direct_forecasts_relative_to_the_window_move_along_with_the_series(skip):
+    """Spikes are the same wherever the series lies, up to rounding at a threshold."""
+    rows = np.random.default_rng(0).standard_normal((200, 2)).cumsum(axis=0)
+    options = {"scaling": Scaling("window", clip=False, floor=False), "dtype": "float64", "readout": Direct(skip=skip)}
+    model = small(**options).fit(rows)
+    moved = rows + [1000.0, -70.0]
+    np.testing.assert_allclose(model.predict_windows(moved) - [1000.0, -70.0], model.predict_windows(rows), atol=1e-6)
+
+
 def test_the_papers_forecasts_relative_to_the_window_move_along_with_the_series():
     rows = walks()
     model = small(readout="trajectory", steps="paper", scaling=Scaling("window", clip=False), dtype="float64").fit(rows)

@@ -256,7 +256,7 @@ class Forecaster(Estimator[ForecastModel]):
             run.budget,
             dtype,
             covariates=len(encoder.covariates),
-            relative=encoder.relative,
+            scaling=encoder.scaling.kind,
         )
         network = SpikingNetwork(
             encoder.inputs,

@@ -100,7 +100,7 @@ class _Writer:
         elif isinstance(out, LagReadout):
             read = {"sizes": dataclasses.asdict(out.sizes), "constants": list(out.constants)}
             read |= {"population": out.population.neurons, "singles": out.singles}
-            read |= {"skip": out.skip, "absolute": out.absolute}
+            read |= {"skip": out.skip, "absolute": out.absolute, "heights": out.heights}
         else:
             read = {"constants": list(out.constants)}
         settings = {key: getattr(value, key) for key in ("window", "horizon", "start", "detach_refractory", "checkpoint")}

@@ -28,8 +28,8 @@ class Scaling(Options):
     kind : {"adaptive", "window", "standard", "channel", "none"}
         ``"channel"`` brings each channel to [0, 1] by its range in the training windows, ``"standard"`` to mean 0 and deviation
         1 there. ``"adaptive"`` also shows the sampled neurons each channel relative to the window's mean, and forecasts are
-        relative to that mean. With ``"window"`` they see nothing else: forecasts of the paper's readout then move along with
-        the series. The direct readout always reads a channel's level too. ``"none"`` leaves the data as it is.
+        relative to that mean. With ``"window"`` the network sees nothing else, so that forecasts move along with the series.
+        ``"none"`` leaves the data as it is.
     clip : bool
         Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
         not limited). Otherwise a channel that leaves its range drives every neuron that listens to it out of its own.

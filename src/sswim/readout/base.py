@@ -36,8 +36,8 @@ class Shape:
     dtype : torch.dtype
     covariates : int
         Number of inputs, the last ones, that are not forecast.
-    relative : bool
-        Whether targets are relative to the window's mean.
+    scaling : str
+        Kind of scaling of a series, which says whether targets are relative to the window's mean.
     """
 
     inputs: int
@@ -49,7 +49,7 @@ class Shape:
     memory: int
     dtype: torch.dtype
     covariates: int = 0
-    relative: bool = False
+    scaling: str = "none"
 
 
 class Training(Protocol):

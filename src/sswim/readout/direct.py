@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim.data.encoder import RELATIVE
 from sswim.data.windows import SeriesWindows, Split
 from sswim.network.network import SpikingNetwork
 from sswim.network.population import Population
@@ -120,7 +121,8 @@ class Direct(Options):
             extra,
             common,
         )
-        options = {"population": self.population, "singles": singles, "skip": self.skip, "absolute": not shape.relative}
+        options = {"population": self.population, "singles": singles, "skip": self.skip}
+        options |= {"absolute": shape.scaling not in RELATIVE, "heights": shape.scaling != "window"}
         return LagReadout(sizes, constants=constants, **options, dtype=shape.dtype)  # type: ignore[arg-type]
 
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:

@@ -120,6 +120,9 @@ class LagReadout(nn.Module):
         Whether the window's rows are read themselves, instead of the population's spikes.
     absolute : bool
         Whether outputs contain the window's mean, or are relative to it.
+    heights : bool
+        Whether the population that sees rows in units of the training rows is read. Without, forecasts move along with the
+        series.
 
     Attributes
     ----------
@@ -153,10 +156,11 @@ class LagReadout(nn.Module):
         singles: int = 8,
         skip: bool = False,
         absolute: bool = False,
+        heights: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        self.sizes, self.skip, self.absolute, self.singles = sizes, skip, absolute, singles
+        self.sizes, self.skip, self.absolute, self.singles, self.heights = sizes, skip, absolute, singles, heights
         self.constants, self.population = tuple(float(c) for c in constants), Population(population)
         self.outputs, self.horizon, bins = sizes.outputs, sizes.horizon, lag_bins(sizes.window)
         chosen = self.population.spread_out(singles) if singles and sizes.outputs == 1 else torch.zeros(0, dtype=torch.long)
@@ -220,12 +224,12 @@ class LagReadout(nn.Module):
         deviations, heights = relative / unit, rows.clamp(-2 * REACH, 2 * REACH)
         counts, absolute = self.population.counts(deviations), self.population.counts(heights)
         lags, shown = (relative, heights) if self.skip else (self._value(counts) * unit, self._value(absolute))
-        height = shown.mean(dim=2)
+        height = shown.mean(dim=2) * self.heights
         seen = covariates if self.skip else self.population.rounded(covariates)
         extra = torch.cat([(seen @ self._binning).flatten(1), traces], dim=1)
         if self._chosen:
             own = self._single(counts[:, 0]) - 0.5
-            extra = torch.cat([own * unit[:, 0] * moves[:, 0], self._single(absolute[:, 0]), extra], dim=1)
+            extra = torch.cat([own * unit[:, 0] * moves[:, 0], self._single(absolute[:, 0]) * self.heights, extra], dim=1)
         together = extra[:0]
         if self.sizes.common:
             limited = torch.cat([(lags[:, 0] @ self._binning).clamp(-LIMIT, LIMIT), height], dim=1)
