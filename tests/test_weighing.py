@@ -1,11 +1,14 @@
 """Weighing models on blocks in time: sums of blocks are refits without them, and what does not help gets nothing."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from sswim.readout.weighing import LAMBDAS, BlockSums, Model, Part, Solver, _on_simplex, _Weighing, stack, weigh
+from sswim.readout.blocks import BlockSums, Part, Solver
+from sswim.readout.weighing import LAMBDAS, Model, _on_simplex, _Weighing, stack, weigh
 
 CHANNELS, BLOCKS, ROWS, OUTPUTS = 3, 5, 80, 4
 PARTS = {
@@ -68,7 +71,7 @@ def test_solutions_are_ridges_on_what_the_simpler_model_leaves(shared, lambda_, 
     f, y = data(start.expand(CHANNELS, -1, -1) * 0.5, shift=0.7)
     size = torch.zeros(FEATURES, dtype=torch.float64)
     size[PARTS["lags"]], size[PARTS["extra"]] = 1.0, 0.3
-    found = Solver(sums_of(f, y).part(range(BLOCKS)), 1).solve(size, shared, start, torch.full((len(start),), lambda_))
+    found = Solver(lambda: sums_of(f, y).part(range(BLOCKS)), 1).solve(size, shared, start, torch.full((len(start),), lambda_))
     keep = (size > 0).numpy()
     for c in range(len(start)):
         x, t = (rows_of(v, range(BLOCKS)).flatten(0, 1) if shared else rows_of(v, range(BLOCKS))[c] for v in (f, y))
@@ -92,7 +95,7 @@ def test_the_error_of_every_penalty_is_that_of_a_refit_without_the_block(gap, sh
     base, total = Model(NAMES[0]), 0.0
     for left in range(BLOCKS):
         seen = [b for b in range(BLOCKS) if abs(b - left) > gap]
-        solver = Solver(sums_of(f, y).part(seen), 1)
+        solver = Solver(partial(sums_of(f, y).part, seen), 1)
         errors = []
         for lambda_ in LAMBDAS:
             w = solver.solve(size, shared, naive()[NAMES[0]][None], torch.full((1 if shared else CHANNELS,), float(lambda_)))

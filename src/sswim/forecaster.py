@@ -89,7 +89,7 @@ class Forecaster(Estimator[ForecastModel]):
     device : str
         Where to compute, such as ``"cpu"`` or ``"cuda"``.
     memory : str or int
-        Memory budget, such as ``"1GB"``.
+        Memory budget, such as ``"2GB"``. With many channels, more memory allows more directions of features.
     random_state : int or numpy generator, optional
         Same seed, same model.
     verbose : int
@@ -139,7 +139,7 @@ class Forecaster(Estimator[ForecastModel]):
         missing: str = "error",
         dtype: str = "float32",
         device: str = "cpu",
-        memory: str | int = "1GB",
+        memory: str | int = "2GB",
         random_state: Seed = None,
         verbose: int = 1,
     ) -> None:

@@ -20,8 +20,9 @@ from sswim.network.network import SpikingNetwork
 from sswim.network.population import Population
 from sswim.options import Mistakes, Options, Run, check_constants, check_integer
 from sswim.readout.base import Shape, Training
+from sswim.readout.blocks import BlockSums
 from sswim.readout.lags import Features, LagReadout, LagSizes, lag_bins
-from sswim.readout.weighing import BlockSums, Model, Weighed, weigh
+from sswim.readout.weighing import Model, Weighed, weigh
 from sswim.regression import safe_eigh
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
@@ -98,9 +99,9 @@ class Direct(Options):
         """Return an output of the right sizes: as many directions as memory has room for."""
         constants = default_constants(shape.window) if self.traces is None else check_constants("traces", self.traces)
         groups, rows, bins = max(shape.channels, 1), shape.horizon * shape.outputs, len(lag_bins(shape.window)) - 1
-        # Sums of every block and channel, those of all other blocks, and their eigenvectors.
-        room = shape.memory / (8 * groups * self.blocks * 1.5)
-        most = int((rows**2 + 12 * room) ** 0.5 - rows) // 6 - 2
+        # For every block and channel: sums, eigenvectors, and weights of a dozen models for a dozen outputs.
+        room, linear = shape.memory / (8 * groups * self.blocks * 1.5), rows + 144
+        most = int((linear**2 + 8 * room) ** 0.5 - linear) // 4 - 2
         together = groups * (bins + 1) if shape.channels > 1 and self.common else 0
         traces = sum(shape.hidden) * len(constants)
         singles = self.singles if shape.outputs == 1 else 0

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from sswim.regression import index_of_least, safe_eigh
+from sswim.readout.blocks import BlockSums, Part, Solver, without
+from sswim.regression import index_of_least
 
-__all__ = ["BlockSums", "Model", "Part", "Weighed", "stack", "weigh"]
+__all__ = ["Model", "Weighed", "stack", "weigh"]
 
 # Penalties that are tried, per row.
 LAMBDAS = torch.logspace(-6, 2, 17, dtype=torch.float64)
@@ -30,121 +32,10 @@ LAMBDAS = torch.logspace(-6, 2, 17, dtype=torch.float64)
 SEVERE = 1e-2
 # Sizes of single neurons, traces and covariates compared with lags: a larger size means a smaller penalty.
 RATIOS = (0.03, 0.1, 0.3, 1.0)
-# The constant bears less penalty than other features.
-ONE = 3.0
 # How much the error of all channels counts beside a channel's own.
 COMPANY = 2.0
 # A combination below this share is nothing.
 LEAST = 0.005
-
-
-@dataclass(frozen=True)
-class Part:
-    """Sums over some rows: gram (C, q, q), cross (C, q, R), energy (C, R) and the number of rows of each of C channels."""
-
-    gram: Tensor
-    cross: Tensor
-    energy: Tensor
-    rows: float
-
-    def pooled(self) -> Part:
-        """Return the sums of all channels as those of one."""
-        gram, cross, energy = (v.sum(dim=0, keepdim=True) for v in (self.gram, self.cross, self.energy))
-        return Part(gram, cross, energy, self.rows * len(self.gram))
-
-    def some(self, outputs: Tensor) -> Part:
-        """Return the sums for some of the outputs."""
-        return Part(self.gram, self.cross[:, :, outputs], self.energy[:, outputs], self.rows)
-
-    def scaled(self, factor: float) -> Part:
-        """Return the sums of rows that count `factor` times."""
-        return Part(self.gram * factor, self.cross * factor, self.energy * factor, self.rows * factor)
-
-    def errors(self, weights: Tensor) -> Tensor:
-        """Return the sums of squared errors (C,) of weights (C, q, R)."""
-        return (weights * (self.gram @ weights - 2 * self.cross)).sum(dim=(1, 2)) + self.energy.sum(dim=1)
-
-
-class BlockSums:
-    """Sums of each of several blocks in time, for each channel.
-
-    Parameters
-    ----------
-    channels, blocks, features, outputs : int
-    """
-
-    def __init__(self, channels: int, blocks: int, features: int, outputs: int, device: torch.device | str = "cpu") -> None:
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(channels, blocks, *shape, dtype=torch.float64, device=device)
-
-        self.gram, self.cross, self.energy = zeros(features, features), zeros(features, outputs), zeros(outputs)
-        self.rows = torch.zeros(blocks, dtype=torch.float64)
-
-    def add(self, block: int, features: Tensor, targets: Tensor) -> None:
-        """Add features (C, rows, features) and targets (C, rows, outputs) to a block."""
-        self.gram[:, block] += torch.bmm(features.mT, features)
-        self.cross[:, block] += torch.bmm(features.mT, targets)
-        self.energy[:, block] += targets.double().square().sum(dim=1)
-        self.rows[block] += features.shape[1]
-
-    def part(self, blocks: Sequence[int]) -> Part:
-        """Return the sums over some blocks."""
-        index = torch.tensor(list(blocks))
-        rows = float(self.rows[index].sum())
-        index = index.to(self.gram.device)
-        gram, cross, energy = (v.index_select(1, index).sum(dim=1) for v in (self.gram, self.cross, self.energy))
-        return Part(gram, cross, energy, rows)
-
-
-class Solver:
-    """Ridge regressions on the sums of some rows; what they share is kept.
-
-    Parameters
-    ----------
-    part : Part
-    one : int
-        Number of the feature that is constant, as long as a window moves.
-    """
-
-    def __init__(self, part: Part, one: int) -> None:
-        self.part, self.one = part, one
-        self._pooled: Part | None = None
-        self._bases: dict[tuple[bool, bytes], tuple[Tensor, Tensor]] = {}
-
-    def sums(self, shared: bool) -> Part:
-        """Return the sums, of all channels as one if `shared`."""
-        if not shared:
-            return self.part
-        if self._pooled is None:
-            self._pooled = self.part.pooled()
-        return self._pooled
-
-    def basis(self, size: Tensor, shared: bool) -> tuple[Tensor, Tensor]:
-        """Return eigenvalues (C, k) and a basis (C, q, k) of the weights of the features whose `size` is not 0.
-
-        The first direction is the constant. The others diagonalise the Gram matrix of the features without their mean: a change
-        along them changes the constant too, such that the mean error stays. So features that hardly move get no large
-        weights that the constant makes up for.
-        """
-        key = shared, size.cpu().numpy().tobytes()
-        if key not in self._bases:
-            gram, keep, unit = self.sums(shared).gram, size > 0, size[size > 0]
-            row = gram[:, self.one, keep] * unit  # (C, k)
-            total = gram[:, self.one, self.one].clamp_min(1e-300)[:, None]
-            centred = gram[:, keep][:, :, keep] * unit[:, None] * unit - row[:, :, None] * (row / total)[:, None]
-            values, vectors = safe_eigh(centred)
-            found = torch.zeros(*gram.shape[:2], vectors.shape[2] + 1, dtype=gram.dtype, device=gram.device)
-            found[:, keep, 1:] = vectors * unit[:, None]
-            found[:, self.one, 1:] = -((row / total)[:, None] @ vectors)[:, 0]
-            found[:, self.one, 0] = ONE
-            self._bases[key] = torch.cat([ONE**2 * total, values.clamp_min(0)], dim=1), found
-        return self._bases[key]
-
-    def solve(self, size: Tensor, shared: bool, start: Tensor, penalty: Tensor) -> Tensor:
-        """Return `start` (C, q, R) plus weights of some features, with a penalty (C,) per channel."""
-        part, (values, basis) = self.sums(shared), self.basis(size, shared)
-        damping = (values + penalty[:, None] * part.rows).clamp_min(1e-300)
-        return start + basis @ ((basis.mT @ (part.cross - part.gram @ start)) / damping[:, :, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +97,7 @@ class Weighed:
 
     def weights(self, part: Part) -> Tensor:
         """Return the combined weights (C, q, R), solved anew on the sums of some rows."""
-        solver, known, total = Solver(part, self.one), {}, 0.0  # type: ignore[var-annotated]
+        solver, known, total = Solver(lambda: part, self.one), {}, 0.0  # type: ignore[var-annotated]
         for model, share in zip(self.models, self.shares.T, strict=True):
             if bool((share > 0).any()):
                 total = total + share[:, None, None] * model.weights(solver, self.naive, known)
@@ -223,13 +114,13 @@ class _Weighing:
     def __init__(self, sums: BlockSums, naive: dict[str, Tensor], outputs: Tensor, one: int, gap: int) -> None:
         blocks = range(len(sums.rows))
         self.channels, self.naive = len(sums.gram), {name: w[:, outputs] for name, w in naive.items()}
-        seen = [[b for b in blocks if abs(b - left) > gap] for left in blocks]
-        self.train = [Solver(sums.part(some).some(outputs), one) for some in seen]
-        held = [sums.part([b]).some(outputs) for b in blocks]
+        whole, self.held = sums.part(blocks, outputs), [sums.block(b, outputs) for b in blocks]
+        near = [[part for b, part in enumerate(self.held) if abs(b - left) <= gap] for left in blocks]
+        self.train = [Solver(partial(without, whole, left_out), one) for left_out in near]
         # Every block has the same say, however large its errors: they are divided by those of the best naive forecast.
-        usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in held]
+        usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in self.held]
         least = max(1e-9 * sum(usual) / len(usual), 1e-300)
-        self.held = [p.scaled(1 / max(error, least)) for p, error in zip(held, usual, strict=True)]
+        self.say = [1 / max(error, least) for error in usual]
         self.known: list[dict[int, Tensor]] = [{} for _ in blocks]
 
     def fold_weights(self, model: Model, fold: int) -> Tensor:
@@ -242,11 +133,11 @@ class _Weighing:
         lambdas = LAMBDAS[LAMBDAS >= least]
         total: Tensor | float = 0.0
         before: Tensor | float = 0.0
-        for solver, held, known in zip(self.train, self.held, self.known, strict=True):
-            start = base.weights(solver, self.naive, known)
-            held = held.pooled() if shared else held
-            before = before + held.errors(start.expand(len(held.gram), -1, -1))
-            total = total + self._path(solver, held, size, shared, start, lambdas)
+        for fold, solver in enumerate(self.train):
+            start = self.fold_weights(base, fold)
+            held, say = self.held[fold].pooled() if shared else self.held[fold], self.say[fold]
+            before = before + say * held.errors(start.expand(len(held.gram), -1, -1))
+            total = total + say * self._path(solver, held, size, shared, start, lambdas)
         assert isinstance(total, Tensor) and isinstance(before, Tensor)
         relative = total / before.clamp_min(1e-9 * before.mean().clamp_min(1e-300))
         judged = relative + company * (total.sum(dim=1) / before.sum().clamp_min(1e-300))[:, None]
@@ -274,12 +165,13 @@ class _Weighing:
             seen = torch.einsum("cfg,cmgr->cmfr", held.gram, w)
             cross = torch.einsum("cfr,cmfr->cm", held.cross, w)
             both = torch.einsum("cmfr,ckfr->cmk", w, seen)
-            found.append(both - cross[:, :, None] - cross[:, None] + held.energy.sum(dim=1)[:, None, None])
+            both += held.energy.sum(dim=1)[:, None, None] - cross[:, :, None] - cross[:, None]
+            found.append(self.say[fold] * both)
         return torch.stack(found)
 
 
 def weigh(
-    sums: BlockSums, parts: dict[str, slice], naive: dict[str, Tensor], *, gap: int = 0, height: float = 1.0, compared: int = 24
+    sums: BlockSums, parts: dict[str, slice], naive: dict[str, Tensor], *, gap: int = 0, height: float = 1.0, compared: int = 12
 ) -> Weighed:
     """Find models of the features in `parts`, and how much of each is kept.
 
