@@ -16,7 +16,7 @@ from sswim.experiments.runner import load_runs, markdown
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
-PAGES = (DOCS / "reproduction.md", DOCS / "accuracy.md")
+PAGES = (DOCS / "reproduction.md", DOCS / "accuracy.md", DOCS / "ltsf.md")
 TABLE = re.compile(r"(<!-- table: (\w+)(?: in ([\w-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

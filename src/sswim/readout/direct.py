@@ -139,7 +139,8 @@ class Direct(Options):
         with run.step("output weights"):
             sums = source.sums(blocks)
         with run.step("weighing"):
-            weighed = weigh(sums, readout.parts, source.naive(), gap=source.gap(len(blocks)), height=network.window**0.5)
+            options = {"gap": source.gap(len(blocks)), "height": network.window**0.5}
+            weighed = weigh(sums, readout.parts, source.naive(), **options, compared=min(12 * readout.outputs, 400))
         held = max(1, round(len(blocks) * source.held_out))
         with run.step("intervals"):
             readout.weights.copy_(weighed.weights(sums.part(range(len(blocks) - held))))
