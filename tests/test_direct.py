@@ -10,7 +10,15 @@ from sswim import Direct, Forecaster, Trajectory
 from sswim.data.windows import SeriesWindows, Split
 from sswim.evaluate import Persistence, RidgeOnLags
 from sswim.options import Run
-from sswim.readout.direct import LEVELS, Source, _calibrated, _ranked_quantiles, principal_directions, set_directions
+from sswim.readout.direct import (
+    LEVELS,
+    Source,
+    _calibrated,
+    _ranked_quantiles,
+    principal_directions,
+    separate_directions,
+    set_directions,
+)
 
 WINDOW, HORIZON, CHANNELS = 16, 3, 4
 
@@ -370,3 +378,19 @@ def test_many_hidden_neurons_stay_within_memory(fitted):
     set_directions(fitted.network_.readout, source)
     assert fitted.network_.readout.lag_directions.shape == before.shape
     assert LEVELS[0] == 0.5
+
+
+@pytest.mark.parametrize("validation", [0.01, 0.5, 0.95])
+def test_any_part_may_be_for_validation(validation):
+    model = Forecaster(WINDOW, HORIZON, hidden=(5,), validation=validation, random_state=0, verbose=0).fit(waves(120))
+    assert np.isfinite(model.predict(waves(120))).all() and model.model_.half_width(0.9).shape == (HORIZON, CHANNELS)
+
+
+def test_covariates_have_directions_of_their_own(generator):
+    values = torch.randn(300, 8, generator=generator, dtype=torch.float64)
+    mean, directions = separate_directions(values, 5, slice(6, 8))
+    torch.testing.assert_close(mean, values.mean(dim=0))
+    assert bool((directions[6:, 2:] == 0).all()) and bool((directions[:6, :2] == 0).all())
+    assert torch.linalg.matrix_rank(directions) == 5
+    own = principal_directions(values[:, 6:], 2)[1]
+    torch.testing.assert_close(directions[6:, :2], own)

@@ -37,8 +37,6 @@ LAGS, EXTRA, COMMON = 96, 64, 80
 RECENT = 0.25
 # Samples (windows of a channel) for the sums, and for directions, at most; windows whose errors are kept for intervals.
 SAMPLES, LOOKED, KEPT = 600_000, 60_000, 1000
-
-
 # Part of a block that may overlap with its neighbours.
 OVERLAP = 0.25
 # Part of the windows that move less than usual, and the least deviation that counts as usual.
@@ -141,7 +139,7 @@ class Direct(Options):
         with run.step("weighing"):
             options = {"gap": source.gap(len(blocks)), "height": network.window**0.5}
             weighed = weigh(sums, readout.parts, source.naive(), **options, compared=min(12 * readout.outputs, 400))
-        held = max(1, round(len(blocks) * source.held_out))
+        held = min(max(1, round(len(blocks) * source.held_out)), len(blocks) - 1)
         with run.step("intervals"):
             readout.weights.copy_(weighed.weights(sums.part(range(len(blocks) - held))))
             score, quantiles = held_out_errors(source, torch.cat(blocks[-held:]))
