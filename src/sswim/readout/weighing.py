@@ -97,7 +97,7 @@ class Weighed:
 
     def weights(self, part: Part) -> Tensor:
         """Return the combined weights (C, q, R), solved anew on the sums of some rows."""
-        solver, known, total = Solver(lambda: part, self.one), {}, 0.0  # type: ignore[var-annotated]
+        solver, known, total = Solver(partial(without, part, ()), self.one), {}, 0.0  # type: ignore[var-annotated]
         for model, share in zip(self.models, self.shares.T, strict=True):
             if bool((share > 0).any()):
                 total = total + share[:, None, None] * model.weights(solver, self.naive, known)
