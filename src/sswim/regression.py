@@ -196,43 +196,6 @@ class Sums:
             self.epsilon = max(self.epsilon, other.epsilon)
             self.add(other.gram, other.cross, other.energy, other.feature_mean, other.target_mean, other.samples)
 
-    def _with(self, **changes: Tensor) -> Sums:
-        """Return sums of the same samples with some tensors replaced."""
-        other = Sums(0, 0, self.horizon)
-        names = ("samples", "epsilon", "gram", "cross", "energy", "feature_mean", "target_mean")
-        other.__dict__.update({name: changes.get(name, getattr(self, name)) for name in names})
-        return other
-
-    def rescaled(self, size: Tensor) -> Sums:
-        """Return the sums of features multiplied by `size` (features,): a larger size means a smaller penalty."""
-        return self._with(
-            gram=self.gram * size[:, None] * size, cross=self.cross * size[:, None], feature_mean=self.feature_mean * size
-        )
-
-    def part(self, features: slice) -> Sums:
-        """Return the sums of some of the features."""
-        gram_, cross, mean = self.gram[..., features, features], self.cross[..., features, :], self.feature_mean[..., features]
-        return self._with(gram=gram_, cross=cross, feature_mean=mean)
-
-    def after(self, weights: Tensor) -> Sums:
-        """Return the sums of the other features with what weights of the first ones (..., first, outputs) leave to them.
-
-        For `solve`: the energy is still that of the targets.
-        """
-        first = weights.shape[-2]
-        rest = self.part(slice(first, None))
-        cross = rest.cross - self.gram[..., first:, :first] @ weights
-        mean = rest.target_mean - torch.einsum("...f,...fo->...o", self.feature_mean[..., :first], weights)
-        return rest._with(cross=cross, target_mean=mean)
-
-    def joined(self) -> Sums:
-        """Return the sums of the rows of all groups as those of one group."""
-        one = Sums(*self.cross.shape[1:], groups=1, device=self.gram.device)
-        for g in range(len(self.gram)):
-            gram_, cross, energy = self.gram[[g]], self.cross[[g]], self.energy[[g]]
-            one.add(gram_, cross, energy, self.feature_mean[[g]], self.target_mean[[g]], self.samples)
-        return one
-
     def eigen(self) -> tuple[Tensor, Tensor]:
         """Return eigenvalues, none below 0, and eigenvectors of the Gram matrices; kept until samples are added."""
         if self._eigen is None:

@@ -221,15 +221,16 @@ class Source:
         """Yield numbers of samples, what is seen of them, and targets (samples, horizon * outputs), relative to the mean."""
         if self._traces is None:
             self._traces = self.network.trace_reader(self.readout.constants)
-        like, outputs = self.readout.weights, self.readout.outputs
+        like = self.readout.weights
         for part in windows.split(self.chunk):
             index = (part[:, None] * self.group + torch.arange(self.group)).flatten()
             x, past = self.samples.inputs(index).to(like), self.samples.past(index)
             rows = past.to(like).transpose(1, 2)
             covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
             seen = self.readout.features(rows, covariates, self._traces(x).T)
-            y = self.samples.targets(index) + self.samples.level(index) - past.mean(dim=1, keepdim=True)
-            assert y.shape[2] == outputs
+            y = self.samples.targets(index)
+            if not self.samples.relative:
+                y = y - past.mean(dim=1, keepdim=True)
             yield index, seen, y.flatten(1).to(like)
 
     def sums(self, blocks: Sequence[Tensor]) -> BlockSums:
