@@ -233,15 +233,21 @@ def output_supports(network, spikes, targets, lags):
 
 def regularisation(network, train, held_out, report):
     grid = np.logspace(-5, 3, 60)
+
+    def solve(sums, lambda_):  # the bias is a weight like any other
+        weights = sums.with_constant().solve(lambda_)[0]
+        return weights[:-1], weights[-1]
+
     with Picture("algorithm_lambda", 1, size=(7.4, 3.2)) as (ax,):
         for i, color in ((0, BLUE), (4, ORANGE)):
             delay, support = float(network.readout.delays[i]), float(network.readout.supports[i])
             known, later = (equations(network, s, y[:, :, i : i + 1], delay, support) for s, y in (train, held_out))
             for sums, style, name in ((known, ":", "fitted on"), (later, "-", "validation")):
-                error = [float((sums.squared_error(*known.solve(lambda_)) / sums.energy).sqrt()) for lambda_ in grid]
+                error = [float((sums.squared_error(*solve(known, lambda_)) / sums.energy).sqrt()) for lambda_ in grid]
                 ax.plot(grid, error, style, color=color, lw=1.6, label=f"{NAMES[i]}, {name}")
             chosen = float(report.lambdas[i])
-            ax.plot(chosen, float((later.squared_error(*known.solve(chosen)) / later.energy).sqrt()), "o", color=color, ms=7)
+            error = float((later.squared_error(*solve(known, chosen)) / later.energy).sqrt())
+            ax.plot(chosen, error, "o", color=color, ms=7)
         ax.axvspan(LambdaSearch().low, LambdaSearch().high, color="0.94", lw=0, zorder=0)
         ax.set(xscale="log", xlabel="λ (shaded: the paper's grid)", ylabel="error, relative", title="dots mark the λ taken")
         ax.legend(frameon=False, fontsize=9, loc="upper left")

@@ -56,6 +56,7 @@ FORECASTERS = {
 }
 PAPERS = {
     "paper": {},
+    "paper-ours": {"assembly": "fast", "bias": "free", "grid": "extended", "clip": True},
     "paper-two": {"hidden": (20, 15), "kernel": ("alpha", "exponential"), "readout": Trajectory(kernel="alpha")},
     "paper-fast": {"steps": Steps(weights="dist"), "readout": Trajectory(assembly="fast", stride=3)},
     "paper-shared": {"channels": "shared", "scaling": Scaling("window", floor=False)},
@@ -64,7 +65,7 @@ PAPERS = {
         "steps": Steps(normalizer="fluctuation", input_metric="l2", output_metric=("phase", "low")),
         "readout": Trajectory(supports="fixed", delays="zero", regularization="fixed"),
     },
-    "paper-tuned": {"training": Gradient(epochs=2)},
+    "paper-tuned": {"training": Gradient(epochs=2, learning_rate=3e-3), "dtype": "float64"},
     "paper-scratch": {"training": FromScratch(epochs=2)},
 }
 CLASSIFIERS = {

@@ -24,7 +24,7 @@ LAYERS = [
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
     ["io"],
-    ["estimator"],
+    ["estimator", "paper"],
     ["classifier", "forecaster"],
     ["datasets", "plots"],
     ["demo", "experiments", "bench"],

@@ -17,7 +17,6 @@ from sswim.data.labelled import LabelledSamples
 from sswim.datasets import load_images, read_idx
 from sswim.regression import Sums
 from sswim.sampling import STEPS
-from sswim.steps import TemporalGrid
 
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
 
@@ -149,24 +148,10 @@ def test_a_spike_readout_counts_spikes(digits):
     assert (counts == counts.round()).all() and counts.max() > 1
 
 
-def test_the_papers_settings():
-    model = Classifier.paper((256,))
-    assert model.encoder == "poisson" and model.fields is None and model.hidden == (256,)
-    assert model.readout == Voltage(horizon=15, delta=1.0, integrate="all", kernel="hat", delays="zero", supports="search")
-    assert model.steps == STEPS["classify"].replace(
-        temporal=TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0, cycle=10, growing=True),
-        input_metric="l2",
-        deeper_metric="l2",
-        output_metric="class",
-        pairs="gradient",
-        weights="dot",
-        normalizer="mean-std",
-        depth="plain",
-        initial_batch=900,
-    )
-    assert Classifier.paper(readout="spikes").readout == Spikes(horizon=15, delta=1.0, integrate="all", normalize=False)
+def test_the_papers_classifier_takes_options():  # its settings are in test_letter.py
     own = Spikes(horizon=3)
     assert Classifier.paper(readout=own).readout is own and Classifier.paper(encoder="rate").encoder == "rate"
+    assert Classifier.paper((256,)).hidden == (256,)
 
 
 def test_signals_in_time_and_two_classes():

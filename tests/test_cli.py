@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from sswim import Classifier, Direct, Forecaster, Gradient, Scaling, Steps, Trajectory, __version__
+from sswim import Classifier, Direct, Forecaster, Scaling, Steps, __version__
 from sswim.cli import app
 from sswim.datasets import load_departures, read_series, write_series
 from sswim.demo import typical_row
@@ -51,10 +51,11 @@ def test_fit_takes_the_options_of_the_forecaster(frame, tmp_path):
     assert list(loaded.predict(frame).columns) == ["north"]
     assert "RSE" in run("evaluate", model, data).output
     run("fit", data, *FIT, "--out", model, "--paper")
-    assert (Forecaster.load(model).readout, Forecaster.load(model).steps) == ("trajectory", "paper")
+    assert (Forecaster.load(model).readout, Forecaster.load(model).steps) == (Forecaster.paper().readout, "paper")
     assert "not a column" in run("fit", data, *FIT, "--out", model, "--covariate", "west", code=2).output
     run("fit", data, *FIT, "--out", model, "--paper", "--training", "sample+gradient", "--epochs", "2")
-    assert len(Forecaster.load(model).training_.history) == 3 and Forecaster.load(model).training == Gradient(epochs=2)
+    assert len(Forecaster.load(model).training_.history) == 3
+    assert Forecaster.load(model).training == Forecaster.paper(training="sample+gradient").training.replace(epochs=2)
     assert "name one with --training" in run("fit", data, *FIT, "--out", model, "--epochs", "2", code=2).output
 
 
@@ -71,7 +72,7 @@ def test_any_option_can_be_set_by_name(frame, tmp_path):
     assert (first.kernel, first.steps) == ("hat", STEPS["forecast"].replace(weights="random"))
     assert (first.validation, first.readout) == (0.3, Direct(skip=True, traces=(2, 5.5)))
     paper = fitted("readout__stride=4", "readout__assembly=exact", "steps__initial_batch=50", "hidden=10,5", paper=True)
-    assert paper.readout == Trajectory(stride=4, assembly="exact") and paper.steps == Steps(initial_batch=50)
+    assert paper.readout == Forecaster.paper().readout.replace(stride=4) and paper.steps == Steps(initial_batch=50)
     assert paper.network_.hidden == (10, 5) and paper.report_.solution.sums == "exact"
     assert paper.report_.samples + paper.report_.validation_samples == 34  # every fourth of 136 windows
     assert fitted("scaling__floor=False", "training=none").scaling == Scaling("adaptive", floor=False)

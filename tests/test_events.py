@@ -6,7 +6,7 @@ import torch
 
 from sswim import Classifier, Counts, Spikes, SpikingNetwork, Voltage, initialize
 from sswim.data import ExactEvents, as_events
-from sswim.network.events import event_response, join_events, project_events
+from sswim.network.events import event_response, filter_events, join_events, project_events
 from sswim.network.kernels import KERNELS, FunctionKernel
 
 
@@ -41,6 +41,28 @@ def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatc
     batch = as_events(pairs, inputs=3, window=20).batch(torch.arange(4))
     expected = literal(KERNELS[name], delays, supports, weights, pairs, 25)
     torch.testing.assert_close(event_response(KERNELS[name], delays, supports, weights, batch, 25), expected)
+
+
+@pytest.mark.parametrize("name", ["hat", "morlet", "exponential", "alpha"])
+@pytest.mark.parametrize("chunk", [40, 10**6])
+def test_channels_are_filtered_at_exact_lags(name, chunk, generator, monkeypatch):
+    monkeypatch.setattr("sswim.network.events.CHUNK", chunk)
+    pairs = streams()
+    delays = 6 * torch.rand(4, generator=generator, dtype=torch.float64)
+    supports = 1 + 5 * torch.rand(4, generator=generator, dtype=torch.float64)
+    batch = as_events(pairs, inputs=3, window=20).batch(torch.arange(4))
+    found = filter_events(KERNELS[name], delays, supports, batch, 25)
+    for n, pair in enumerate(pairs):
+        each = [literal(KERNELS[name], delays[n], supports[n], torch.eye(3).double()[c : c + 1], [pair], 25) for c in range(3)]
+        torch.testing.assert_close(found[n], torch.cat(each)[:, :, 0].T)
+
+
+def test_some_samples_of_a_batch_of_events():
+    batch = as_events(streams(), inputs=3, window=20).batch(torch.tensor([2, 0, 1, 3]))
+    some = batch.take(torch.tensor([3, 0, 3, 2]))  # one twice, one empty
+    assert len(some) == 4
+    torch.testing.assert_close(some.dense(), batch.dense()[[3, 0, 3, 2]])
+    assert len(batch.take(torch.zeros(0, dtype=torch.long)).times) == 0
 
 
 def ramp(x):

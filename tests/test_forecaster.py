@@ -125,7 +125,7 @@ def test_scaling_comes_from_the_training_windows_only(walk):
 def test_clipping_keeps_a_runaway_channel_from_shouting_down_the_others(walk):
     run = walk.copy()
     run[-60:, 0] += 40
-    clipped, open_ = small().fit(walk), small(scaling=Scaling("channel", clip=False, floor=False)).fit(walk)
+    clipped, open_ = small(clip=True).fit(walk), small().fit(walk)
     calm = clipped.predict(walk)
     assert (
         np.abs(clipped.predict(run)[:, 1:] - calm[:, 1:]).mean() < 0.5 * np.abs(open_.predict(run)[:, 1:] - calm[:, 1:]).mean()
@@ -374,13 +374,16 @@ def test_there_are_few_parameters():
         assert len(inspect.signature(estimator).parameters) <= 18
 
 
-@pytest.mark.parametrize("steps", ["forecast", STEPS["forecast"], Steps(temporal="spread", normalizer="diverse")])
+OURS = {"temporal": "spread", "pairs": "spread", "normalizer": "diverse", "span": "window"}
+
+
+@pytest.mark.parametrize("steps", ["forecast", STEPS["forecast"], Steps(**OURS)])
 def test_set_params_reaches_inside_the_steps(walk, steps):
     before = STEPS["forecast"]
     model = Forecaster(**SMALL, steps=steps).set_params(steps__weights="random")
     assert model.steps == before.replace(weights="random") and model.get_params()["steps__weights"] == "random"
     assert STEPS["forecast"] == before and before.weights == "dot"  # the named steps stay as they are
-    same = Forecaster(**SMALL, steps=Steps(temporal="spread", normalizer="diverse", weights=RandomWeights()))
+    same = Forecaster(**SMALL, steps=Steps(**OURS, weights=RandomWeights()))
     expected = same.fit(walk).predict(walk)
     np.testing.assert_array_equal(model.fit(walk).predict(walk), expected)
     np.testing.assert_array_equal(clone(model).fit(walk).predict(walk), expected)

@@ -58,6 +58,28 @@ def test_equals_sklearn_ridge(generator):
     np.testing.assert_allclose(bias, ridge.intercept_, rtol=1e-8)
 
 
+@pytest.mark.parametrize("lambda_", [1e-3, 0.3, 20.0])
+def test_a_penalised_bias_is_a_weight_like_any_other(lambda_, generator):
+    spikes, targets = spikes_and_targets(generator)
+    train, held_out = spikes_and_targets(generator, samples=30)
+    trace = Trace(Hat(), 2.0, 3.0, START, HORIZON)
+    equations = accumulate(trace, spikes, targets, torch.arange(40).split(9))
+    A, y = literal.design(Hat(), 2.0, 3.0, spikes, START, HORIZON), targets.reshape(-1, 3).numpy()
+    expected = np.linalg.solve(A.T @ A + 40 * lambda_ * np.eye(A.shape[1]), A.T @ y)
+    weights, bias, _ = FixedLambda(lambda_, penalize_bias=True).solve(equations, equations)
+    np.testing.assert_allclose(np.vstack([bias, weights]), expected, rtol=1e-7, atol=1e-10)
+    values = np.linalg.eigvalsh(A.T @ A + 40 * lambda_ * np.eye(A.shape[1]))
+    condition = equations.with_constant().condition(torch.tensor([lambda_], dtype=torch.float64))
+    np.testing.assert_allclose(condition, values[-1] / values[0], rtol=1e-6)
+    # The paper's bound, which only counts spikes.
+    counts = (spikes.sum(dim=1) ** 2).sum()
+    assert float(condition) <= 1 + (HORIZON + trace.energy * counts / 40) / lambda_
+    # Sums that grow forget what was derived from them.
+    equations.update(trace.features(train.permute(2, 1, 0).clone()), *trace.targets(held_out))
+    both = accumulate(trace, torch.cat([spikes, train]), torch.cat([targets, held_out]), [slice(None)])
+    torch.testing.assert_close(equations.with_constant().gram, both.with_constant().gram)
+
+
 def test_a_known_answer_is_found(generator):
     """Features and targets built from an SVD, so that the solution is known."""
     U = torch.linalg.qr(torch.randn(60, 5, generator=generator, dtype=torch.float64))[0]
@@ -265,7 +287,8 @@ def test_fixed_lambda_does_not_search(generator):
 
 
 def test_every_named_variant_is_tested_here():
-    assert {k: type(v) for k, v in REGULARIZATION.items()} == {"search": LambdaSearch, "fixed": FixedLambda}
+    kinds = {k: type(v) for k, v in REGULARIZATION.items()}
+    assert kinds == {"search": LambdaSearch, "paper": LambdaSearch, "fixed": FixedLambda}
 
 
 @pytest.mark.parametrize("bad", [{"low": 0}, {"low": 1, "high": 0.1}, {"count": 0}])

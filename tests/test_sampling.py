@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from sswim import Counts, FixedLambda, SpikingNetwork, Steps, Trajectory, sample
+from sswim import Counts, FixedLambda, LambdaSearch, SpikingNetwork, Steps, Trajectory, sample
 from sswim.data.windows import Subset, TensorSamples, Windows, batches
 from sswim.network.kernels import kernel_taps
 from sswim.options import Randomness
@@ -123,11 +123,14 @@ def test_hidden_parameters_are_those_of_the_steps(weights, normalizer):
         torch.testing.assert_close(getattr(net.layers[0], name).detach(), value, atol=1e-6, rtol=1e-6)
 
 
-def test_pairs_are_drawn_by_the_distances_of_the_initial_batch():
-    steps = Steps(input_metric="cosine", output_metric="l2", initial_batch=40)
+@pytest.mark.parametrize("span", ["all", "window"])
+def test_pairs_are_drawn_by_the_distances_of_the_initial_batch(span):
+    steps = Steps(input_metric="cosine", output_metric="l2", span=span, initial_batch=40)
     report, samples = sample(network((12,)), waves(), steps=steps, random_state=0), waves()
     order = torch.randperm(report.samples, generator=Randomness(0)("batch"))[:40]
-    d_x, d_y = Cosine().pairwise(samples.inputs(order)), Euclidean().pairwise(samples.targets(order))
+    x = samples.inputs(order)
+    x = torch.cat([x, torch.zeros(40, HORIZON, x.shape[2])], dim=1) if span == "all" else x  # nothing follows the window
+    d_x, d_y = Cosine().pairwise(x), Euclidean().pairwise(samples.targets(order))
     pairs = GradientPairs()
     log_p = pairs.log_probabilities(lower_triangle(d_x), lower_triangle(d_y), torch.ones(40, dtype=torch.bool))
     assert torch.equal(report.layers[0].pairs, order[pairs.draw(log_p, 12, Randomness(0)("pairs", 1))])
@@ -150,7 +153,7 @@ def test_all_temporal_steps_forecast_new_data(temporal):
 
 
 @pytest.mark.parametrize("delays", DELAYS)
-@pytest.mark.parametrize("supports", SUPPORTS)
+@pytest.mark.parametrize("supports", [name for name in SUPPORTS if name != "width"])
 def test_output_delays_and_supports_are_those_of_the_steps(delays, supports):
     net, samples = network(dtype=torch.float64), waves()
     report = sample(net, samples, readout=Trajectory(delays=delays, supports=supports), random_state=0)
@@ -166,6 +169,17 @@ def test_output_delays_and_supports_are_those_of_the_steps(delays, supports):
         target = y.reshape(-1, 2).numpy()
         residuals.append(((A @ np.linalg.lstsq(A, target, rcond=None)[0] - target) ** 2).sum(axis=0))
     expected = step.choose(candidates, torch.from_numpy(np.stack(residuals)))
+    torch.testing.assert_close(net.readout.supports.detach(), expected)
+    assert error(net, waves(seed=1)) < 0.6  # predicting the mean has an error of 1
+
+
+def test_supports_can_be_read_off_the_correlations():
+    net, samples = network(dtype=torch.float64), waves()
+    report = sample(net, samples, readout=Trajectory(supports="width"), random_state=0)
+    order = torch.randperm(report.samples, generator=Randomness(0)("batch"))
+    spikes, y = net.hidden_spikes(samples.inputs(order).double())[0], samples.targets(order).double()
+    correlation = torch.from_numpy(literal.correlation(spikes.permute(2, 1, 0).numpy(), y.numpy(), WINDOW, WINDOW))
+    expected = SUPPORTS["width"].identify(correlation, report.lags, HORIZON)
     torch.testing.assert_close(net.readout.supports.detach(), expected)
     assert error(net, waves(seed=1)) < 0.6  # predicting the mean has an error of 1
 
@@ -326,10 +340,25 @@ def test_outputs_share_no_more_traces_than_asked_for():
     assert error(net, waves(300, seed=1)) < 0.3
 
 
+@pytest.mark.parametrize("penalize_bias", [False, True])
+def test_validation_sums_of_few_directions_choose_as_those_of_all(penalize_bias, monkeypatch):
+    nets = [SpikingNetwork(2, 1, window=WINDOW, horizon=HORIZON, hidden=(120,), dtype=torch.float64) for _ in range(2)]
+    x, y = waves(300).inputs(slice(None)), waves(300).targets(slice(None))[:, :, :1] + 3
+    search = LambdaSearch(extend=False, penalize_bias=penalize_bias)
+    few = []
+    for net, basis in zip(nets, (LambdaSearch.basis, lambda self, train: None), strict=True):
+        monkeypatch.setattr(LambdaSearch, "basis", lambda self, train, basis=basis: few.append(basis(self, train)) or few[-1])
+        sample(net, x, y, readout=Trajectory(regularization=search), random_state=0)
+    assert few[0].shape[0] == 120 + penalize_bias and few[0].shape[1] < 40 and few[1] is None
+    torch.testing.assert_close(nets[0].readout.weights, nets[1].readout.weights, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(nets[0].readout.biases, nets[1].readout.biases, rtol=1e-7, atol=1e-9)
+
+
 def test_small_problems_are_assembled_exactly(monkeypatch):
-    assert sample(network(), waves(), random_state=0).solution.sums == "exact"
+    assert sample(network(), waves(), readout=Trajectory(), random_state=0).solution.sums == "exact"
     monkeypatch.setattr("sswim.readout.trajectory.EXACT_WORK", 1)
-    assert sample(network(), waves(), random_state=0).solution.sums == "fast"
+    assert sample(network(), waves(), readout=Trajectory(), random_state=0).solution.sums == "fast"
+    assert sample(network(), waves(), random_state=0).solution.sums == "exact"  # the paper's
     own = Assembly(traces=1)
     assert sample(network(), waves(), readout=Trajectory(assembly=own), random_state=0).solution.sums == str(own)
     with pytest.raises(ValueError, match="assembly: unknown name 'fats'. Did you mean 'fast'"):
@@ -357,7 +386,7 @@ def test_channels_that_always_rest_somewhere_relax_the_minimum_norm_rule():
     for n in range(40):
         x[n, :, n] = 1.0  # every sample has one flat channel
     net = SpikingNetwork(40, 1, window=10, horizon=2, hidden=(15,))
-    report = sample(net, x, x[:, -2:, :1], random_state=0)
+    report = sample(net, x, x[:, -2:, :1], steps=Steps(span="window"), random_state=0)
     assert report.layers[0].every_channel is False
     assert sample(network(), waves(), random_state=0).layers[0].every_channel is True
 
@@ -387,11 +416,11 @@ def test_rank_deficient_data_gives_no_nan():
         ({"delays": "corr"}, "delays: unknown name 'corr'"),
         (
             {"supports": 3},
-            "supports must be one of the names 'search', 'fixed', or an object with the methods `candidates`, `shared_lag`, "
-            "`choose`, got 3",
+            "supports must be one of the names 'search', 'width', 'fixed', or an object with the methods `candidates`, "
+            "`shared_lag`, `choose`, got 3",
         ),
         ({"temporal": TemporalGrid}, "temporal must be one of the names 'grid'"),
-        ({"regularization": 0.1}, "regularization must be one of the names 'search', 'fixed'"),
+        ({"regularization": 0.1}, "regularization must be one of the names 'search', 'paper', 'fixed'"),
         ({"initial_batch": 1}, "initial_batch must be a whole number >= 2"),
         ({"memory": "lots"}, 'memory must be a size such as "2GB"'),
         ({"validation": 1.5}, "validation must be a number between 0 and 1"),

@@ -247,15 +247,18 @@ def test_files_of_the_users_own(tmp_path, monkeypatch, ending):
 def test_names_are_those_of_the_literature():
     assert list(SERIES) == [
         "metr-la", "pems-bay", "solar", "electricity", "exchange-rate", "aemo-solar", "aemo-units", "la-highway", "wind-farm",
+        "metr-la-10", "metr-la-week", "electricity-6", "solar-12",
     ]  # fmt: skip
     for name, known in SERIES.items():
         assert isinstance(known, SeriesSet) and series_set(name) is known
-        assert known.split == ((0.7, 0.2, 0.1) if name in TRAFFIC else (0.6, 0.2, 0.2))
-        assert known.window == {"metr-la": 12, "pems-bay": 12, "la-highway": 12, "wind-farm": 48}.get(name, 168)
+        whole = next((one for one in TRAFFIC if name.startswith(one)), name)  # parts are split as the whole
+        assert known.split == ((0.7, 0.2, 0.1) if whole in TRAFFIC else (0.6, 0.2, 0.2))
+        assert known.window == {"metr-la": 12, "pems-bay": 12, "la-highway": 12, "wind-farm": 48}.get(whole, 168)
         assert all(known.source.startswith(file.removesuffix(".gz")) for file in known.files)
     assert {name: known.season for name, known in SERIES.items()} == {
         "metr-la": 288, "pems-bay": 288, "solar": 144, "electricity": 24, "exchange-rate": 1, "aemo-solar": 144,
-        "aemo-units": 24, "la-highway": 12, "wind-farm": 24,
+        "aemo-units": 24, "la-highway": 12, "wind-farm": 24, "metr-la-10": 288, "metr-la-week": 288, "electricity-6": 24,
+        "solar-12": 144,
     }  # fmt: skip
 
 
@@ -291,8 +294,8 @@ def test_missing_files_and_unknown_names(tmp_path, monkeypatch):
         load_series("metr_la")
     assert str(error.value) == (
         "series: unknown name 'metr_la'. Did you mean 'metr-la'? Valid names: 'metr-la', 'pems-bay', 'solar', 'electricity', "
-        "'exchange-rate', 'aemo-solar', 'aemo-units', 'la-highway', 'wind-farm'; or pass a file that ends in .csv, .parquet, "
-        ".npz, .txt, .txt.gz, .h5."
+        "'exchange-rate', 'aemo-solar', 'aemo-units', 'la-highway', 'wind-farm', 'metr-la-10', 'metr-la-week', "
+        "'electricity-6', 'solar-12'; or pass a file that ends in .csv, .parquet, .npz, .txt, .txt.gz, .h5."
     )
     with pytest.raises(ValueError, match="series: unknown name 'some/folder'. Valid names: 'metr-la', "):
         series_set("some/folder")

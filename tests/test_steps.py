@@ -46,6 +46,7 @@ from sswim.steps import (
     TemporalShare,
     TemporalSpread,
     VanRossum,
+    WidthSupports,
 )
 from sswim.steps.pairs import lower_triangle
 
@@ -62,12 +63,12 @@ VARIANTS = {
         "high": Band,
         "class": ClassDistance,
     },
-    "PAIRS": {"gradient": GradientPairs},
+    "PAIRS": {"gradient": GradientPairs, "spread": GradientPairs},
     "WEIGHTS": {"dot": DotWeights, "dist": DistWeights, "random": RandomWeights},
     "NORMALIZERS": {"mean-std": MeanStd, "fluctuation": Fluctuation, "diverse": Diverse},
     "DEPTH": {"plain": PlainDepth, "residual": ResidualDepth},
     "DELAYS": {"correlation": CorrelationDelays, "zero": FixedDelays},
-    "SUPPORTS": {"search": SupportSearch, "fixed": FixedSupports},
+    "SUPPORTS": {"search": SupportSearch, "width": WidthSupports, "fixed": FixedSupports},
 }
 
 
@@ -314,8 +315,9 @@ def test_entropy_choice_and_its_guard():
     entropies = {("a", "a"): 3.0, ("a", "b"): 1.0, ("b", "a"): 2.0}
     assert GradientPairs(minimum_entropy=0).choose(entropies, 100) == ("a", "b")
     assert GradientPairs(minimum_entropy=1.5).choose(entropies, 100) == ("b", "a")
-    assert GradientPairs().choose(entropies, 10) == ("a", "a")  # log(10) = 2.3
-    assert GradientPairs().choose(entropies, 1000) == ("a", "a")  # none is enough: the widest
+    assert GradientPairs().choose({**entropies, ("b", "b"): -math.inf}, 100) == ("a", "b")  # no pair can be drawn by b and b
+    assert GradientPairs(minimum_entropy=None).choose(entropies, 10) == ("a", "a")  # log(10) = 2.3
+    assert GradientPairs(minimum_entropy=None).choose(entropies, 1000) == ("a", "a")  # none is enough: the widest
 
 
 # --- weights -------------------------------------------------------------------------------------------------------
@@ -460,6 +462,22 @@ def test_no_neuron_stays_silent(name, generator):
     alpha, beta, _ = step.scale(statistics_of(v))
     top = (alpha[:, None, None] * v + beta[:, None, None]).amax(dim=(1, 2))
     torch.testing.assert_close(top, torch.full_like(top, 1 + step.margin))
+
+
+def test_silence_can_be_corrected_by_the_scale(generator):
+    v = torch.randn(5, 20, 10, generator=generator, dtype=torch.float64)
+    v[3:] = v[3:].clamp_max(0.1)  # never far above their mean: silent at two deviations below the threshold
+    plain, other = MeanStd(0.0, 0.5).scale(statistics_of(v)), MeanStd(0.0, 0.5, silence="scale").scale(statistics_of(v))
+    for a, b in zip(plain, other, strict=True):
+        torch.testing.assert_close(a[:3], b[:3])  # the first three reach the threshold as they are
+    alpha, beta, gamma = other
+    after = statistics_of(alpha[:, None, None] * v + beta[:, None, None])
+    torch.testing.assert_close(after.mean, torch.zeros_like(beta))  # a larger bias would have lifted the mean
+    torch.testing.assert_close(after.maximum[3:], torch.full((2,), 1 + 1e-4, dtype=torch.float64))
+    torch.testing.assert_close(gamma, -3 * after.deviation)
+    assert (plain[1][3:] + plain[0][3:] * statistics_of(v).mean[3:] > 0.01).all()
+    with pytest.raises(ValueError, match="MeanStd: silence must be one of 'bias', 'scale', got 'alpha'"):
+        MeanStd(silence="alpha")
 
 
 def test_diverse_neurons_are_above_the_threshold_in_evenly_spread_parts_of_the_time(generator):

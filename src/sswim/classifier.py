@@ -24,13 +24,8 @@ from sswim.data.windows import Split, kept_for_training
 from sswim.estimator import Estimator
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
-from sswim.options import (
-    Mistakes,
-    Run,
-    Seed,
-    check_estimator,
-    resolve_kind,
-)
+from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
+from sswim.paper import PAPER_CLASSES, Switches, paper_training
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
@@ -38,7 +33,6 @@ from sswim.report import Facts, Summary, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.steps.fields import ReceptiveFields
 from sswim.steps.residual import PlainDepth
-from sswim.steps.temporal import TemporalGrid
 from sswim.steps.weights import RandomWeights
 
 __all__ = ["Classifier"]
@@ -146,17 +140,15 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
 
     @classmethod
     def paper(cls, hidden: Sequence[int] = (1000,), **options: Any) -> Self:
-        """Return a classifier as in the paper: Poisson spikes over 100 steps, and an output layer of surrogate voltages.
+        """Return the paper's classifier, to the letter: Poisson spikes over 100 steps, and an output of surrogate voltages.
 
-        `options` are those of the class; ``readout="spikes"`` counts the output's spikes.
+        `options` are those of the class, and switches to ours as in `Forecaster.paper`. ``readout="spikes"`` counts the spikes
+        of the output.
         """
-        steps = STEPS["classify"].replace(
-            temporal=TemporalGrid(max_delay=30.0, min_support=3.0, max_support=25.0), normalizer="mean-std", depth="plain"
-        )
-        named = {"voltage": Voltage(integrate="all"), "spikes": Spikes(integrate="all", normalize=False)}
-        readout = options.pop("readout", "voltage")
-        readout = named.get(readout, readout) if isinstance(readout, str) else readout
-        return cls(hidden, **{"encoder": "poisson", "fields": None, "readout": readout, "steps": steps, **options})
+        switches = Switches(**{name: options.pop(name) for name in Switches().get_params() if name in options})
+        readout, training = switches.voltage(options.pop("readout", "voltage")), paper_training(options.pop("training", None))
+        paper = {"encoder": "poisson", "fields": None, "readout": readout, "steps": PAPER_CLASSES, "training": training}
+        return cls(hidden, **{**paper, **options})
 
     def fit(self, X: object, y: npt.ArrayLike) -> Self:
         """Fit the network to samples and their classes.
@@ -186,7 +178,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
             if options.training is None or not options.training.from_scratch:
                 report = sample_network(network, split, self._steps(inputs, options), options.readout, run)
             else:
-                report = start_from_scratch(network, split, run)
+                report = start_from_scratch(network, split, options.training, run)
             if options.training is not None:
                 report = improve(network, split, options.readout, options.training, report, run)
             report = replace(report, solution=options.readout.finish(network, split, report.solution, run))

@@ -117,7 +117,7 @@ def fit(
     settings: Settings = None,
     missing: Missing = "error",
     breaks: Breaks = None,
-    memory: Annotated[str, typer.Option(help="Memory budget.")] = "1GB",
+    memory: Annotated[str, typer.Option(help="Memory budget.")] = "2GB",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = None,
     as_json: Json = False,
@@ -126,6 +126,7 @@ def fit(
     with _plain_errors():
         from sswim.datasets import read_series
         from sswim.forecaster import Forecaster
+        from sswim.paper import paper_training
 
         if not out.parent.is_dir():
             raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
@@ -137,7 +138,8 @@ def fit(
             "verbose": not as_json,
         }
         model = (Forecaster.paper if paper else Forecaster)(window, horizon, covariates=tuple(covariate or ()), **options)
-        given = {"hidden": _widths(hidden), "readout__skip": skip, "scaling": scaling, "training": training}
+        trained = paper_training(training) if paper else training
+        given = {"hidden": _widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
         model.set_params(**{name: value for name, value in given.items() if value is not None})
         if epochs is not None:
             if training is None:

@@ -19,15 +19,8 @@ from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.forecasts import Costs, ForecastModel, ForecastStream
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
-from sswim.options import (
-    Mistakes,
-    Run,
-    Seed,
-    check_choice,
-    check_estimator,
-    check_integer,
-    resolve_kind,
-)
+from sswim.options import Mistakes, Run, Seed, check_choice, check_estimator, check_integer, resolve_kind
+from sswim.paper import Switches, paper_training
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
 from sswim.readout.lags import LagReadout
@@ -163,12 +156,14 @@ class Forecaster(Estimator[ForecastModel]):
 
     @classmethod
     def paper(cls, window: int = 168, horizon: int = 24, *, hidden: Sequence[int] = (750,), **options: Any) -> Self:
-        """Return a forecaster as in the paper; `options` are those of the class.
+        """Return the paper's forecaster, to the letter. `options` are those of the class, and switches to ours.
 
-        All channels enter every neuron, and an output's voltage draws the horizon.
+        The switches: ``assembly="fast"``, ``bias="free"``, ``grid="extended"`` and ``clip=True``, see `sswim.paper.Switches`.
         """
-        paper = {"channels": "joint", "readout": "trajectory", "steps": "paper", "scaling": Scaling("channel", floor=False)}
-        return cls(window, horizon, hidden=hidden, **{**paper, **options})
+        switches = Switches(**{name: options.pop(name) for name in Switches().get_params() if name in options})
+        paper = {"channels": "joint", "readout": switches.trajectory, "steps": "paper", "scaling": switches.scaling}
+        made = {**paper, **options, "training": paper_training(options.get("training"))}
+        return cls(window, horizon, hidden=hidden, **made)
 
     def fit(self, X: SeriesLike, y: object = None, *, breaks: Breaks = None) -> Self:
         """Fit the network to one or several series.
@@ -205,7 +200,7 @@ class Forecaster(Estimator[ForecastModel]):
             if options.training is None or not options.training.from_scratch:
                 report = sample_network(network, split, options.steps, options.readout, run)
             else:
-                report = start_from_scratch(network, split, run)
+                report = start_from_scratch(network, split, options.training, run)
             if options.training is not None:
                 report = improve(network, split, options.readout, options.training, report, run)
         self.model_ = ForecastModel(encoder, network, report, series.names, self.missing, run.budget)

@@ -104,8 +104,8 @@ class Sums:
 
     Notes
     -----
-    Deviation from the paper: its bias is an ordinary, regularised weight. Here the mean-corrected form leaves the bias
-    free, so that forecasts do not depend on where zero lies.
+    The mean-corrected form leaves the bias free, so that forecasts do not depend on where zero lies. In the paper the bias is
+    an ordinary, regularised weight: `with_constant` returns the sums for that.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Sums:
         self.gram, self.cross, self.energy = zeros(features, features), zeros(features, outputs), zeros(outputs)
         self.feature_mean, self.target_mean = zeros(features), zeros(outputs)
         self._eigen: tuple[Tensor, Tensor] | None = None
+        self._whole: Sums | None = None
 
     def update(self, features: Tensor, targets: Tensor, outside: Tensor | float = 0.0, weights: Tensor | None = None) -> None:
         """Add a batch of samples in the basis of `Trace`: coordinate 0 is the constant function's, the others have no mean.
@@ -174,7 +175,7 @@ class Sums:
 
     def add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: float) -> None:
         """Add sums that are centred at means of their own, of some samples."""
-        self._eigen = None
+        self._eigen = self._whole = None
         total, features = self.samples + samples, mean.shape[-1]
         between = self.horizon * self.samples * samples / total
         shift, target_shift = mean - self.feature_mean, target_mean - self.target_mean
@@ -196,12 +197,33 @@ class Sums:
             self.epsilon = max(self.epsilon, other.epsilon)
             self.add(other.gram, other.cross, other.energy, other.feature_mean, other.target_mean, other.samples)
 
+    def with_constant(self) -> Sums:
+        """Return the sums of the same rows as they are, with 1 as a further feature, the last one: its weight is the bias.
+
+        They have no means, so that `solve` penalises that weight as all others. Kept until samples are added.
+        """
+        if self._whole is None:
+            (features, outputs), rows = self.cross.shape, self.horizon * self.samples
+            whole = Sums(features + 1, outputs, self.horizon, device=self.gram.device)
+            mean = torch.cat([self.feature_mean, self.feature_mean.new_ones(1)])
+            whole.gram[:-1, :-1], whole.cross[:-1] = self.gram, self.cross
+            whole.gram.addr_(mean, mean, alpha=rows), whole.cross.addr_(mean, self.target_mean, alpha=rows)
+            whole.energy = self.energy + rows * self.target_mean**2
+            whole.samples, whole.epsilon = self.samples, self.epsilon
+            self._whole = whole
+        return self._whole
+
     def eigen(self) -> tuple[Tensor, Tensor]:
         """Return eigenvalues, none below 0, and eigenvectors of the Gram matrices; kept until samples are added."""
         if self._eigen is None:
             values, vectors = safe_eigh(self.gram)
             self._eigen = values.clamp_min(0), vectors
         return self._eigen
+
+    def condition(self, lambda_: Tensor) -> Tensor:
+        r"""Return the condition number of the Gram matrix plus :math:`M \lambda`, for each lambda."""
+        values, penalty = self.eigen()[0], self.samples * lambda_
+        return (values.max() + penalty) / (values.min() + penalty)
 
     def noise(self) -> float:
         """Return how far rounding may have moved the eigenvalues of the Gram matrix."""
@@ -250,7 +272,10 @@ class Regularization(Protocol):
     """How the penalty of each output is chosen."""
 
     def basis(self, train: Sums) -> Tensor | None:
-        """Return an orthonormal basis (features, few) of all weights that `solve` may compare, or None for all features."""
+        """Return an orthonormal basis (features, few) of all weights that `solve` may compare, or None for all features.
+
+        It has one row more if the bias is penalised: that of the constant.
+        """
         ...
 
     def solve(self, train: Sums, validation: Sums, basis: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -275,14 +300,17 @@ class LambdaSearch(Options):
     count : int
         Number of logarithmically spaced candidates.
     extend : bool
-        Whether to go on past an end of the grid while the error still falls there. Deviation from the paper, whose upper
-        end is too low for real series.
+        Whether to go on past an end of the grid while the error still falls there. The paper does not, but its upper end is
+        too low for some series.
+    penalize_bias : bool
+        Whether the bias is penalised like the weights, as in the paper.
     """
 
     low: float = 1e-5
     high: float = 0.5
     count: int = 32
     extend: bool = True
+    penalize_bias: bool = False
 
     def __post_init__(self) -> None:
         check_positive("LambdaSearch: low", self.low)
@@ -297,6 +325,7 @@ class LambdaSearch(Options):
         the eigenvalue, and over all :math:`\lambda` these functions span some twenty dimensions. So validation samples
         need no Gram matrix of all features, but only one of the predictions by that basis.
         """
+        train = train.with_constant() if self.penalize_bias else train
         values, vectors = train.eigen()
         low, high = (min(self.low, FLOOR), max(self.high, CEILING)) if self.extend else (self.low, self.high)
         penalties = train.samples * torch.logspace(math.log10(low), math.log10(high), 64, dtype=torch.float64)
@@ -311,6 +340,8 @@ class LambdaSearch(Options):
 
     def solve(self, train: Sums, validation: Sums, basis: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return weights (features, outputs), biases (outputs,) and the chosen lambda of each output."""
+        if self.penalize_bias:
+            train, validation = train.with_constant(), validation.with_constant() if basis is None else validation
         values, vectors = train.eigen()
         values, target = values[:, None], vectors.T @ train.cross  # (N, 1), (N, C)
         grid = torch.logspace(math.log10(self.low), math.log10(self.high), self.count, dtype=torch.float64).tolist()
@@ -338,14 +369,15 @@ class LambdaSearch(Options):
                     least, chosen = torch.where(falling, now, least), torch.where(falling, lambda_, chosen)
                     lambda_ *= factor
         weights = vectors @ (target / (values + train.samples * chosen).clamp_min(1e-300))
-        return weights, train.bias(weights), chosen
+        return (weights[:-1], weights[-1], chosen) if self.penalize_bias else (weights, train.bias(weights), chosen)
 
 
 @dataclass(frozen=True)
 class FixedLambda(Options):
-    """The same regularisation for every output, without a search."""
+    """The same regularisation `value` for every output, without a search; see `LambdaSearch` for `penalize_bias`."""
 
     value: float = 1e-2
+    penalize_bias: bool = False
 
     def __post_init__(self) -> None:
         check_positive("FixedLambda: value", self.value, zero=True)
@@ -356,8 +388,13 @@ class FixedLambda(Options):
 
     def solve(self, train: Sums, validation: Sums, basis: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return weights (features, outputs), biases (outputs,) and the lambda of each output."""
-        weights, bias = train.solve(self.value)
+        weights, bias = (train.with_constant() if self.penalize_bias else train).solve(self.value)
+        weights, bias = (weights[:-1], weights[-1]) if self.penalize_bias else (weights, bias)
         return weights, bias, torch.full_like(bias, self.value)
 
 
-REGULARIZATION: dict[str, Regularization] = {"search": LambdaSearch(), "fixed": FixedLambda()}
+REGULARIZATION: dict[str, Regularization] = {
+    "search": LambdaSearch(),
+    "paper": LambdaSearch(extend=False, penalize_bias=True),
+    "fixed": FixedLambda(),
+}

@@ -144,6 +144,8 @@ class Solution:
         What a spiking output's voltages were multiplied by and shifted by, and its spike cost.
     training : TrainingReport, optional
         What a training by gradients did.
+    condition, condition_bound : float
+        For a voltage, the largest condition number of the outputs' regularised systems, and the paper's bound of it.
     kept : dict, optional
         For a readout with lags, the models that were weighed, by name, and the mean share of each.
     gains : dict, optional
@@ -159,6 +161,8 @@ class Solution:
     temperature: float = 1.0
     normalization: tuple[float, float, float] | None = None
     training: TrainingReport | None = None
+    condition: float = float("nan")
+    condition_bound: float = float("nan")
     kept: dict[str, float] | None = None
     gains: dict[str, float] | None = None
 

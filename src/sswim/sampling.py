@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, Split, TensorSamples, batches, kept_for_training, require_finite
-from sswim.network.events import dense
+from sswim.data.windows import Samples, Split, as_samples, as_split, batches, require_finite
+from sswim.network.events import EventBatch, event_response, filter_events
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.layer import Workspace, filter_signals
 from sswim.network.network import SpikingNetwork
@@ -20,7 +21,7 @@ from sswim.options import (
     Options,
     Run,
     Seed,
-    check_fraction,
+    check_choice,
     check_integer,
     check_result,
     resolve,
@@ -36,7 +37,7 @@ from sswim.steps.residual import DEPTH
 from sswim.steps.temporal import TEMPORAL
 from sswim.steps.weights import NORMALIZERS, WEIGHTS, PotentialStatistics, RandomWeights
 
-__all__ = ["STEPS", "ResolvedSteps", "Steps", "as_samples", "as_split", "sample", "sample_network"]
+__all__ = ["STEPS", "ResolvedSteps", "Steps", "sample", "sample_network"]
 
 
 @torch.no_grad()
@@ -47,7 +48,7 @@ def sample_network(network: SpikingNetwork, split: Split, steps: ResolvedSteps, 
     for l, layer in enumerate(network.layers, start=1):  # line 2
         set_times(network, l, signals, steps.temporal)  # line 3, op_t: tau, sigma, varsigma
         filters = layer.filters(signals.shape[1], network.steps)  # (N, S, I)
-        state = LayerState(network, l, layer, filters, signals, batch, split.train, run)
+        state = LayerState(network, l, layer, filters, signals, batch, split.train, run, batch.events if l == 1 else None)
         way = steps.way(state)
         report = way.draw_pairs()  # lines 4 to 11: P and one pair per neuron
         way.set_weights()  # lines 12 and 13, op_w: w~
@@ -129,6 +130,11 @@ class Steps(Options):
         ``"entropy"`` stands for all that have a name.
     deeper_metric : str, object, or sequence of these
         Distances between the spike trains that reach the second and further hidden layers, each lifted by `VanRossum`.
+    lift : bool
+        Whether inputs that are spikes are filtered by the layer's kernel before distances are taken, as those of deeper layers
+        always are (`VanRossum`).
+    span : {"all", "window"}
+        Whether distances between inputs are taken on all simulated steps, where nothing follows the window, or on the window.
     depth : str or object
         How deeper layers are sampled: ``"plain"`` as in the paper, or ``"residual"``, by what the layers before leave
         unexplained, for a readout that reads all layers.
@@ -143,6 +149,8 @@ class Steps(Options):
     pairs: str | Pairs = "gradient"
     weights: str | Weights = "dot"
     normalizer: str | Normalizer = "mean-std"
+    lift: bool = True
+    span: str = "all"
     depth: str | Depth = "plain"
     initial_batch: int = 1000
 
@@ -159,6 +167,8 @@ class Steps(Options):
             check(resolve, "pairs", self.pairs, PAIRS, *methods),
             check(resolve, "weights", self.weights, WEIGHTS, "directions"),
             check(resolve, "normalizer", self.normalizer, NORMALIZERS, "scale"),
+            bool(self.lift),
+            check(check_choice, "span", self.span, ("all", "window")),
             check(resolve, "depth", self.depth, DEPTH, "way"),
             check(check_integer, "initial_batch", self.initial_batch, 2),
         )
@@ -166,13 +176,16 @@ class Steps(Options):
 
 STEPS: dict[str, Steps] = {
     "paper": Steps(),
-    "forecast": Steps(temporal="spread", normalizer="diverse"),
+    "forecast": Steps(temporal="spread", pairs="spread", normalizer="diverse", span="window"),
     "classify": Steps(
         temporal="share",
         input_metric="l2",
         deeper_metric="l2",
         output_metric="class",
+        pairs="spread",
         normalizer="diverse",
+        lift=False,
+        span="window",
         depth="residual",
         initial_batch=900,
     ),
@@ -190,6 +203,8 @@ class ResolvedSteps:
     pairs: Pairs
     weights: Weights
     normalizer: Normalizer
+    lift: bool
+    span: str
     depth: Depth
     initial_batch: int
 
@@ -197,43 +212,6 @@ class ResolvedSteps:
         """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if `depth` says so."""
         found = None if state.l == 1 or isinstance(self.weights, RandomWeights) else self.depth.way(state)
         return ByPairs(self, state) if found is None else found
-
-
-def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:
-    """Return samples that fit the network, from arrays or samples."""
-    if isinstance(X, Samples):
-        samples = X
-    elif Y is None:
-        raise TypeError(f"Y must be given with X, or X must be Samples such as sswim.data.Windows, got X of {type(X)}.")
-    else:
-        samples = TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
-    first = slice(0, 1)
-    if not len(samples):
-        raise ValueError("X must hold at least two samples, got none.")
-    for name, shape, rule in (
-        ("X", dense(samples.inputs(first)).shape[1:], (network.window, network.inputs)),
-        ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
-    ):
-        if tuple(shape) != rule:
-            raise ValueError(
-                f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
-            )
-    return samples
-
-
-def as_split(
-    samples: Samples, validation: float | Samples | tuple[npt.ArrayLike, npt.ArrayLike], network: SpikingNetwork
-) -> Split:
-    """Return training and validation samples."""
-    if isinstance(validation, tuple):
-        split = Split(samples, as_samples(validation[0], validation[1], network))
-    elif isinstance(validation, Samples):
-        split = Split(samples, as_samples(validation, None, network))
-    else:
-        split = Split.at(samples, kept_for_training(len(samples), check_fraction("validation", validation)))
-    if len(split.train) < 2:
-        raise ValueError(f"X: at least two training samples are needed to draw a pair, got {len(split.train)}.")
-    return split
 
 
 def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) -> InitialBatch:
@@ -245,7 +223,7 @@ def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) ->
         signals = (x if isinstance(x, Tensor) else x.dense()).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
         targets = train.targets(order[:count]).to(like)  # (M, H, C)
         require_finite(signals, targets)
-    return InitialBatch(order, signals, targets)
+    return InitialBatch(order, signals, targets, x if isinstance(x, EventBatch) and not x.whole else None)
 
 
 def set_times(network: SpikingNetwork, l: int, signals: Tensor, step: Temporal) -> None:
@@ -271,26 +249,34 @@ class ByPairs:
 
     def draw_pairs(self) -> LayerReport:
         """Choose the metrics by entropy and draw one pair per neuron (lines 4 to 11)."""
-        steps, state = self._steps, self._state
-        input_metrics: dict[str, Metric] = steps.input_metrics
-        if state.l > 1:
-            h = float(state.layer.supports.median())
-            input_metrics = {name: VanRossum(m, state.layer.kernel, h) for name, m in steps.deeper_metrics.items()}
+        state = self._state
         with state.run.step(f"layer {state.l}: pairs"):
-            report = self._drawn(input_metrics)
+            report = self._drawn(*self._compared())
         self._pairs = report.pairs
         return replace(report, pairs=state.batch.order[report.pairs])
 
-    def _drawn(self, input_metrics: dict[str, Metric]) -> LayerReport:
+    def _compared(self) -> tuple[Tensor, dict[str, Metric]]:
+        """Return what distances are taken of, (samples, time, senders), and the metrics: spikes are lifted."""
+        steps, state, layer = self._steps, self._state, self._state.layer
+        metrics: dict[str, Metric] = steps.input_metrics
+        x, after = state.signals.permute(2, 1, 0), state.network.steps - state.signals.shape[1]  # (M, I, D)
+        if after and steps.span == "all":
+            x = torch.nn.functional.pad(x, (0, 0, 0, after))
+        if state.l == 1 and not (steps.lift and state.train.spiking):
+            return x, metrics
+        h = float(layer.supports.median())
+        if state.events is None:
+            lifted = steps.input_metrics if state.l == 1 else steps.deeper_metrics
+            return x, {name: VanRossum(m, layer.kernel, h) if _liftable(m) else m for name, m in lifted.items()}
+        zeros = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        return filter_events(layer.kernel, zeros, zeros + h, state.events, x.shape[1]).to(x), metrics
+
+    def _drawn(self, x: Tensor, input_metrics: dict[str, Metric]) -> LayerReport:
         """Return one pair per neuron, as numbers within the initial batch."""
-        signals, targets, pairs, neurons = (
-            self._state.signals,
-            self._state.batch.targets,
-            self._steps.pairs,
-            self._state.layer.neurons,
-        )
-        x, output_metrics = signals.permute(2, 1, 0), self._steps.output_metrics  # (M, I, D)
-        norms = torch.stack([torch.linalg.vector_norm(mean_free(c.T[:, :, None].float()), dim=(1, 2)) for c in signals], dim=1)
+        targets, pairs, neurons = self._state.batch.targets, self._steps.pairs, self._state.layer.neurons
+        output_metrics = self._steps.output_metrics
+        channels = x.float().split(1, dim=2)  # one by one, for there may be many
+        norms = torch.cat([torch.linalg.vector_norm(mean_free(c), dim=1) for c in channels], dim=1)
         named = [(i, o) for i in input_metrics for o in output_metrics]
 
         def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
@@ -319,7 +305,7 @@ class ByPairs:
 
     def set_weights(self) -> None:
         """Set the weights to the direction that separates each neuron's pair (lines 12 and 13)."""
-        layer, signals, run, l = self._state.layer, self._state.signals, self._state.run, self._state.l
+        layer, run, l = self._state.layer, self._state.run, self._state.l
         S, generator = self._state.filters.shape[1], self._state.run.random("weights", self._state.l)
         # In float64, so that an eigenvector does not depend on the processor's rounding.
         taps = kernel_taps(layer.kernel, layer.delays.double(), layer.supports.double(), S)  # (N, S)
@@ -327,10 +313,22 @@ class ByPairs:
             # A multiple of 16, for then torch draws the same normal numbers whatever the chunk.
             chunk = max(16, int(run.budget / 4 / (96 * layer.senders * S)) // 16 * 16)
             for part in run.count(batches(layer.neurons, chunk, even=False)):
-                pair, psi = signals[:, :, self._pairs[part]].to(taps), toeplitz(taps[part], signals.shape[1])  # (D, I, n, 2)
-                psi_1, psi_2 = (psi @ pair[:, :, :, k].permute(2, 1, 0) for k in (0, 1))  # (n, S, D)
+                psi_1, psi_2 = (self._potentials(taps, part, k) for k in (0, 1))  # (n, S, D)
                 w = self._steps.weights.directions(psi_1.mT, psi_2.mT, generator)  # (n, D)
                 layer.weights[part] = check_result("weights", w, len(self._pairs[part]), layer.senders).to(layer.weights)
+
+    def _potentials(self, taps: Tensor, part: slice, which: int) -> Tensor:
+        """Return the filtered inputs (neurons, steps, senders) of one sample of each neuron's pair, float64."""
+        layer, signals, events, pairs = self._state.layer, self._state.signals, self._state.events, self._pairs[part]
+        if events is not None:
+            tau, sigma = layer.delays[part].double(), layer.supports[part].double()
+            return filter_events(layer.kernel, tau, sigma, events.take(pairs[:, which]), taps.shape[1])
+        return toeplitz(taps[part], signals.shape[1]) @ signals[:, :, pairs[:, which]].to(taps).permute(2, 1, 0)
+
+
+def _liftable(metric: Metric) -> TypeGuard[Embedding]:
+    """Return whether a metric is given by an embedding; one between classes, say, has nothing to filter."""
+    return callable(getattr(metric, "embed", None))
 
 
 def normalize(state: LayerState, step: Normalizer) -> None:
@@ -338,8 +336,7 @@ def normalize(state: LayerState, step: Normalizer) -> None:
     layer, work, statistics = state.layer, Workspace(), PotentialStatistics()
     with state.run.step(f"layer {state.l}: normalisation"):
         for part in state.run.count(_parts(state)):
-            sent = state.signals[:, :, part].to(state.filters)
-            statistics.update(filter_signals(state.filters, layer.weights, sent, work))
+            statistics.update(_response(state, part, work))
         alpha, beta, gamma = step.scale(statistics)
         layer.weights.mul_(alpha[:, None].to(layer.weights))
         layer.biases.copy_(beta)
@@ -353,9 +350,18 @@ def fire_layer(state: LayerState) -> Tensor:
     spikes = torch.empty(shape, dtype=torch.uint8, device=filters.device)
     with state.run.step(f"layer {state.l}: spikes"):
         for part in state.run.count(_parts(state)):
-            v = layer.potentials(state.signals[:, :, part].to(filters), filters, work)
+            v = _response(state, part, work).add_(layer.biases[:, None, None])
             spikes[:, :, part] = layer.fire(v).to(torch.uint8)
     return spikes
+
+
+def _response(state: LayerState, part: slice, work: Workspace) -> Tensor:
+    """Return a layer's weighted and filtered input (neurons, steps, batch), for a part of the initial batch."""
+    layer, filters = state.layer, state.filters
+    if state.events is None:
+        return filter_signals(filters, layer.weights, state.signals[:, :, part].to(filters), work)
+    some = state.events.take(torch.arange(state.events.count)[part])
+    return event_response(layer.kernel, layer.delays, layer.supports, layer.weights, some, filters.shape[1])
 
 
 def _parts(state: LayerState) -> list[slice]:

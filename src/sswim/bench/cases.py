@@ -34,12 +34,12 @@ from sswim.network.layer import Workspace
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.options import Randomness, peak_memory
+from sswim.paper import Switches
 from sswim.readout.traces import Trace
 from sswim.readout.trajectory import Trajectory
 from sswim.regression import Sums
 from sswim.report import Facts
 from sswim.sampling import sample
-from sswim.steps import CorrelationDelays
 
 __all__ = ["CASES", "run", "synthetic_series"]
 
@@ -73,8 +73,7 @@ def bench_fit(
         seconds, rse, predictions = {}, {}, {}
         for assembly in ("fast", "exact"):
             network = _network(outputs, window, horizon, neurons)
-            delays = CorrelationDelays(work=math.inf) if assembly == "exact" else "correlation"
-            readout = Trajectory(assembly=assembly, delays=delays)
+            readout = Switches(assembly=assembly).trajectory
             begin = time.perf_counter()
             report = sample(network, train, validation=held_out, readout=readout, random_state=seed)
             seconds[assembly] = time.perf_counter() - begin

@@ -14,7 +14,7 @@ from sswim.network.events import dense
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
-from sswim.regression import LambdaSearch, Sums
+from sswim.regression import REGULARIZATION, Sums
 from sswim.steps import CorrelationDelays, SupportSearch
 
 __all__ = ["literal_output_layer", "synthetic_problem", "synthetic_series"]
@@ -98,9 +98,9 @@ def literal_output_layer(network: SpikingNetwork, train: Samples, held_out: Samp
                 rows = _traces(network, spikes, float(lags[i]), float(supports[i]))  # (N, H B)
                 of_output[i].update(rows[:, None, :], y[i].reshape(1, 1, -1))
     for equations in sums[0]:
-        equations.samples //= H  # the penalty counts windows, not rows
+        equations.samples, equations.horizon = equations.samples / H, H  # the penalty counts windows, not rows
     for i in range(network.outputs):
-        w, b, _ = LambdaSearch().solve(sums[0][i], sums[1][i])
+        w, b, _ = REGULARIZATION["paper"].solve(sums[0][i], sums[1][i])
         readout.weights[i], readout.biases[i] = w[:, 0].float(), b[0].float()
     readout.delays.copy_(lags)
     readout.supports.copy_(supports)

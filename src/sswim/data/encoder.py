@@ -33,6 +33,8 @@ class Scaling(Options):
     clip : bool
         Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
         not limited). Otherwise a channel that leaves its range drives every neuron that listens to it out of its own.
+    trim : bool
+        Whether rows of the fit that lie far outside of a channel's usual range are brought back to bounds around it.
     floor : bool
         Whether forecasts stay above a channel's least value in the training windows where that is reached again and again,
         as zero is by power, counts and rain.
@@ -41,6 +43,7 @@ class Scaling(Options):
     kind: str = "adaptive"
     clip: bool = True
     floor: bool = True
+    trim: bool = True
 
     def __post_init__(self) -> None:
         check_choice("scaling", self.kind, KINDS)
@@ -114,7 +117,7 @@ class SeriesEncoder:
         cls, rows: Tensor, scaling: Scaling, *, covariates: Sequence[int], shared: bool, window: int, precise: bool
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows."""
-        outliers = find_outliers(rows)
+        outliers = find_outliers(rows) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
         rows = rows.clamp(*torch.from_numpy(outliers))
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
         offset, span = _scales(scaling.kind, rows, low, high)

@@ -50,6 +50,7 @@ class LabelledSamples(Samples):
     ) -> None:
         self.X, self.labels, self.classes, self.horizon, self.voltage = X, labels, classes, horizon, voltage
         self._encoder, self._seed, self._scale, self._class_weights = encoder, seed, scale, class_weights
+        self.spiking = encoder is not None or isinstance(X, EventStreams)
 
     def __len__(self) -> int:
         return len(self.X)

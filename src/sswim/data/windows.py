@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sswim.data.encoder import Encoded, SeriesEncoder
-from sswim.network.events import EventBatch
-from sswim.network.network import Inputs
+from sswim.network.events import EventBatch, dense
+from sswim.network.network import Inputs, SpikingNetwork
+from sswim.options import check_fraction
 
 __all__ = [
     "Index",
@@ -24,6 +26,8 @@ __all__ = [
     "Subset",
     "TensorSamples",
     "Windows",
+    "as_samples",
+    "as_split",
     "batches",
     "kept_for_training",
     "require_finite",
@@ -41,9 +45,12 @@ class Samples(ABC):
     ----------
     together : int
         How many consecutive samples belong together and must stay in one batch, in order.
+    spiking : bool
+        Whether inputs are spikes, not values.
     """
 
     together: int = 1
+    spiking: bool = False
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -92,7 +99,7 @@ class Subset(Samples):
     """Some of the samples of another source."""
 
     def __init__(self, samples: Samples, index: Tensor) -> None:
-        self.samples, self.index = samples, index
+        self.samples, self.index, self.spiking = samples, index, samples.spiking
 
     def __len__(self) -> int:
         return len(self.index)
@@ -305,3 +312,40 @@ def require_finite(x: Inputs, y: Tensor) -> None:
     for name, values in (("X", x), ("Y", y)):
         if not isinstance(values, EventBatch) and not bool(torch.isfinite(values).all()):
             raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
+
+
+def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:
+    """Return samples that fit the network, from arrays or samples."""
+    if isinstance(X, Samples):
+        samples = X
+    elif Y is None:
+        raise TypeError(f"Y must be given with X, or X must be Samples such as sswim.data.Windows, got X of {type(X)}.")
+    else:
+        samples = TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
+    first = slice(0, 1)
+    if not len(samples):
+        raise ValueError("X must hold at least two samples, got none.")
+    for name, shape, rule in (
+        ("X", dense(samples.inputs(first)).shape[1:], (network.window, network.inputs)),
+        ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
+    ):
+        if tuple(shape) != rule:
+            raise ValueError(
+                f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
+            )
+    return samples
+
+
+def as_split(
+    samples: Samples, validation: float | Samples | tuple[npt.ArrayLike, npt.ArrayLike], network: SpikingNetwork
+) -> Split:
+    """Return training and validation samples."""
+    if isinstance(validation, tuple):
+        split = Split(samples, as_samples(validation[0], validation[1], network))
+    elif isinstance(validation, Samples):
+        split = Split(samples, as_samples(validation, None, network))
+    else:
+        split = Split.at(samples, kept_for_training(len(samples), check_fraction("validation", validation)))
+    if len(split.train) < 2:
+        raise ValueError(f"X: at least two training samples are needed to draw a pair, got {len(split.train)}.")
+    return split

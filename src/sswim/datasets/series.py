@@ -8,7 +8,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +152,12 @@ def _lstnet(file: str, folder: str, season: int, md5: str) -> SeriesSet:
     return SeriesSet(read_text, (f"{file}.gz", file), season=season, source=source, url=url, md5=md5)
 
 
+def _part(file: str, what: str, whole: str) -> SeriesSet:
+    """Return a part of a set, split as the whole."""
+    source = f"{file}, which holds {what} of {whole} as `x` (time x channels)"
+    return replace(SERIES[whole], read=read_series, files=(file,), source=source, url="", md5="")
+
+
 def _stand_in(
     file: str,
     what: str,
@@ -174,6 +180,13 @@ SERIES: dict[str, SeriesSet] = {
     "aemo-units": _stand_in("aemo_units_hourly.npz", "AEMO's records of Australian power stations", 24),
     "la-highway": _stand_in("la_highway_april_5min.npz", "speeds on Los Angeles highways", 12, _highway, 12, DAY),
     "wind-farm": SeriesSet(lambda folder: load_wind_farm().resample("h").mean(), window=48),
+}
+# Parts of the paper's sets.
+SERIES |= {
+    "metr-la-10": _part("metr_la_10of207_5min.npz", "the first 10 sensors", "metr-la"),
+    "metr-la-week": _part("metr_la_week1_5min.npz", "the first week, its gaps filled", "metr-la"),
+    "electricity-6": _part("electricity_6of321_hourly.npz", "the first 6 clients", "electricity"),
+    "solar-12": _part("solar_al_12of137_10min.npz", "12 plants", "solar"),
 }
 
 READERS: dict[str, Callable[[Path], pd.DataFrame]] = {

@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
-from sswim.experiments.forecasts import GRIDS, LONG, ORIGINAL, SHORT, STAND_INS, chosen, fit_and_test, given, task
+from sswim.experiments.forecasts import GRIDS, LONG, ORIGINAL, PARTS, SHORT, STAND_INS, chosen, fit_and_test, given, task
 from sswim.forecaster import Forecaster
-from sswim.readout.trajectory import Trajectory
-from sswim.regression import LambdaSearch
-from sswim.sampling import Steps
+from sswim.paper import Switches
+from sswim.sampling import STEPS
 from sswim.steps import EMBEDDINGS, Fluctuation, MeanStd
 
 __all__ = ["ablation", "entropy"]
@@ -32,7 +31,7 @@ def _fit(
     stride: int,
     seed: int,
     window: int | None = None,
-    regularization: str | LambdaSearch = "search",
+    grid: str = "paper",
     **steps: Any,
 ) -> Settings:
     """Return the test scores of the paper's network with some of its steps changed."""
@@ -42,11 +41,11 @@ def _fit(
         horizon,
         hidden=(neurons,),
         validation=cut.validation,
-        scaling=Scaling("none", clip=False, floor=False),
+        scaling=Scaling("none", clip=False, floor=False, trim=False),
         random_state=seed,
         verbose=0,
-        readout=Trajectory(stride=stride, regularization=regularization),
-        steps=Steps(**steps),
+        readout=Switches(grid=grid).trajectory.replace(stride=stride),
+        steps=STEPS["paper"].replace(**steps),
     )
     return fit_and_test(model, cut)
 
@@ -58,7 +57,7 @@ def cells(
     widths: Sequence[int] = (100, 250, 500, 1000),
     weights: Sequence[str] = WEIGHTS,
     normalizers: Sequence[str] = tuple(NORMALIZERS),
-    grids: Sequence[str] = GRIDS,
+    grids: Sequence[str] = ("paper",),
     horizon: int = 24,
     stride: int = 1,
     window: int | None = None,
@@ -92,8 +91,7 @@ def cells(
 
 def measure(grid: str, normalizer: str, **settings: Any) -> Settings:
     """Return the test scores of one combination."""
-    search = LambdaSearch(extend=grid == "extended")
-    return _fit(regularization=search, normalizer=NORMALIZERS[normalizer], **settings)
+    return _fit(grid=grid, normalizer=NORMALIZERS[normalizer], **settings)
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +140,7 @@ def entropy_cells(
     return [
         {"data": name, "horizon": horizon, "metric": metric, **same, "seed": seed}
         for seed in range(seeds)
-        for name in chosen(data, ORIGINAL, STAND_INS)
+        for name in chosen(data, ORIGINAL, PARTS, STAND_INS)
         for horizon in horizons
         for metric in metrics
     ]

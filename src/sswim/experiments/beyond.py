@@ -16,10 +16,9 @@ from sswim.datasets.series import SERIES
 from sswim.evaluate.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.experiments.echo_state import EchoState
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
-from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, given, label, task
+from sswim.experiments.forecasts import ORIGINAL, STAND_INS, Task, chosen, fit_and_test, given, label, task, thrown
 from sswim.forecaster import Forecaster
 from sswim.readout.direct import Direct
-from sswim.readout.trajectory import Trajectory
 from sswim.sampling import STEPS
 
 __all__ = ["beyond", "ideas"]
@@ -105,7 +104,7 @@ def measure(
         options = _reservoir(data, horizon, units, window)
         made = EchoState(cut.window, horizon, units=units, validation=cut.validation, seed=seed, options=options)
     elif model == "paper":
-        made = Forecaster.paper(cut.window, horizon, hidden=(neurons or 750,), readout=Trajectory(stride=stride), **common)
+        made = Forecaster.paper(cut.window, horizon, hidden=(neurons or 750,), **thrown(stride), **common)
     else:
         made = Forecaster(cut.window, horizon, hidden=(neurons or 20,), **OURS[model], **common)
     return fit_and_test(made, cut)

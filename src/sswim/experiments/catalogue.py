@@ -9,12 +9,16 @@ from sswim.experiments.economy import economy
 from sswim.experiments.experiment import Experiment
 from sswim.experiments.forecasting import forecasting, timing
 from sswim.experiments.ltsf import ltsf
+from sswim.experiments.questions import questions
+from sswim.experiments.splits import splits
 
 __all__ = ["EXPERIMENTS", "find"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     "forecasting": forecasting,
     "timing": timing,
+    "splits": splits,
+    "questions": questions,
     "classification": classification,
     "ablation": ablation,
     "entropy": entropy,

@@ -14,13 +14,12 @@ from sswim.data.encoder import Scaling
 from sswim.data.windows import kept_for_training
 from sswim.datasets.series import SERIES
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
-from sswim.experiments.forecasts import GRIDS, ORIGINAL, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
+from sswim.experiments.forecasts import GRIDS, ORIGINAL, PARTS, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
 from sswim.forecaster import Forecaster
-from sswim.gradient.training import TRAININGS as TRAINED
-from sswim.gradient.training import FromScratch
+from sswim.gradient.training import PAPER_TRAININGS, FromScratch
 from sswim.network.kernels import KERNELS
+from sswim.paper import Switches
 from sswim.readout.trajectory import Trajectory
-from sswim.regression import LambdaSearch
 
 __all__ = ["forecasting", "published", "timing"]
 
@@ -47,18 +46,20 @@ def cells(
     horizons: Sequence[int] = HORIZONS,
     kernels: Sequence[str] = ("morlet", "hat"),
     trainings: Sequence[str] = ("sample", "sample+gradient", "gradient"),
-    scalings: Sequence[str] = SCALINGS,
+    scalings: Sequence[str] = ("series",),
     neurons: int = 750,
     stride: int = 1,
     epochs: int | None = None,
     window: int | None = None,
-    grid: str = "extended",
+    assembly: str = "exact",
+    bias: str = "penalized",
+    grid: str = "paper",
 ) -> list[Settings]:
     """Return the settings of all runs: first sampled networks, then those that gradients train.
 
-    `window` is by default that of the data set. Every `stride`-th window is used for fitting. `epochs` is the most that
-    gradients train for, by default the paper's 250 and 750. With ``grid="extended"`` the search for lambda goes beyond the
-    paper's grid while the validation error falls.
+    The defaults are the paper's, to the letter. `window` is by default that of the data set. Every `stride`-th window is used
+    for fitting. `epochs` is the most that gradients train for. `assembly`, `bias` and `grid` are the switches of
+    `Forecaster.paper`.
     """
     return [
         {
@@ -71,15 +72,21 @@ def cells(
             "stride": stride,
             "epochs": None if training == "sample" else epochs,
             "seed": seed,
-            **given(window=window, grid=None if grid == "extended" else grid),
+            **given(window=window),
+            **_switched(assembly=assembly, bias=bias, grid=grid),
         }
         for training in trainings
         for seed in range(seeds)
-        for name in chosen(data, ORIGINAL, STAND_INS)
+        for name in chosen(data, ORIGINAL, PARTS, STAND_INS)
         for kernel in kernels
         for scaling in scalings
         for horizon in horizons
     ]
+
+
+def _switched(**switches: str) -> Settings:
+    """Return the switches that are not the paper's."""
+    return {name: value for name, value in switches.items() if value != getattr(Switches(), name)}
 
 
 def measure(
@@ -93,27 +100,30 @@ def measure(
     epochs: int | None,
     seed: int,
     window: int | None = None,
-    grid: str = "extended",
     checkpoint: Path | None = None,
+    **switches: str,
 ) -> Settings:
-    """Return the test scores of the paper's network in one training."""
+    """Return the test scores of the paper's network in one training, and how well its output's systems were conditioned."""
     cut = task(data, horizon, window=window, scaling=scaling)
     trained = None
     if training != "sample":
-        trained = TRAINED[training].replace(**given(epochs=epochs), checkpoint=checkpoint)
+        trained = PAPER_TRAININGS[training].replace(**given(epochs=epochs), checkpoint=checkpoint)
     model = Forecaster.paper(
         cut.window,
         horizon,
         hidden=(neurons,),
         kernel=kernel,
         validation=cut.validation,
-        readout=Trajectory(stride=stride, regularization=LambdaSearch(extend=grid == "extended")),
-        scaling=Scaling("none", clip=False, floor=False) if scaling == "series" else Scaling("channel", floor=False),
+        readout=Switches(**switches).trajectory.replace(stride=stride),  # type: ignore[arg-type]
+        **({"scaling": Scaling("none", clip=False, floor=False, trim=False)} if scaling == "series" else {}),
         training=trained,
         random_state=seed,
         verbose=0,
     )
     found = fit_and_test(model, cut) | {"train_windows": model.report_.samples}
+    solution = model.report_.solution
+    if training != "gradient":
+        found |= {"condition": solution.condition, "condition_bound": solution.condition_bound}
     history = model.training_
     if history is not None:
         found |= {"epochs_run": len(history.records) - 1, "best_epoch": history.best_epoch, "stopped": history.stopped}
@@ -124,9 +134,19 @@ def _named(runs: pd.DataFrame) -> pd.Series:
     return runs["training"].map(TRAININGS) + " (" + runs["kernel"].str.capitalize() + ")"
 
 
+def _unfinished(runs: pd.DataFrame) -> pd.Series:
+    """Return which trainings had their best epoch within 30 of the last one allowed: in the paper they have not converged."""
+    most = runs["epochs"].fillna(runs["training"].map({name: t.epochs for name, t in PAPER_TRAININGS.items()}))
+    best = runs["best_epoch"] if "best_epoch" in runs else pd.Series(np.nan, runs.index)
+    return (best > most - 30).astype(float)
+
+
 def table(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean RSE over seeds, one row per model and scaling, and the published ones for the same data sets."""
-    runs = runs.assign(model=_named(runs), cell=label(runs))
+    """Return the mean RSE over seeds, one row per model and scaling, and the published ones for the same data sets.
+
+    A star marks trainings that had not converged.
+    """
+    runs = runs.assign(model=_named(runs), cell=label(runs), late=_unfinished(runs))
     order = list(dict.fromkeys(runs["cell"]))
     index = ["model", "scaled by", "epochs", "windows", "seeds"]
     runs = runs.assign(
@@ -136,6 +156,9 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
     ).rename(columns={"scaling": "scaled by"})
     means = runs.pivot_table("rse", index, "cell", sort=False)[order]
     means["mean"] = means.mean(axis=1, skipna=False)
+    late = runs.pivot_table("late", index, "cell", sort=False, aggfunc="max")[order]
+    marked = means[order].map("{:.3f}".format).where(~late.fillna(0).astype(bool), means[order].map("{:.3f} *".format))
+    means[order] = marked.where(means[order].notna(), None) if late.to_numpy().any() else means[order]
     measured = means.reset_index()
     theirs = published().assign(cell=label)
     theirs = theirs[theirs["cell"].isin(order)]
@@ -215,8 +238,8 @@ def timing_measure(
         kernel="hat",
         validation=cut.validation,
         readout=Trajectory(stride=stride),
-        scaling=Scaling("none", clip=False, floor=False),
-        training=FromScratch(epochs=epochs),
+        scaling=Scaling("none", clip=False, floor=False, trim=False),
+        training=PAPER_TRAININGS["gradient"].replace(epochs=epochs),
         random_state=seed,
         verbose=0,
     )
@@ -277,7 +300,14 @@ def timing_draw(runs: pd.DataFrame) -> Figure:
 
 _cell: Settings = {"data": list(SERIES), "horizon": None}
 _models = {"training": list(TRAININGS), "kernel": ("morlet", "hat"), "scaling": SCALINGS, "stride": None, "epochs": None}
-_choices = {"kernels": list(KERNELS), "trainings": list(TRAININGS), "scalings": SCALINGS, "grid": GRIDS}
+_choices = {
+    "kernels": list(KERNELS),
+    "trainings": list(TRAININGS),
+    "scalings": SCALINGS,
+    "assembly": ("exact", "fast", "auto"),
+    "bias": ("penalized", "free"),
+    "grid": GRIDS,
+}
 _quick = {"data": ("wind-farm",), "seeds": 1, "neurons": 60, "horizons": (6, 24)}
 forecasting = Experiment(
     cells,

@@ -20,11 +20,13 @@ from sswim.datasets.series import find_series, load_series, series_set
 from sswim.evaluate.metrics import Evaluation
 from sswim.evaluate.protocol import scale_series, split_series
 from sswim.experiments.experiment import Settings
+from sswim.paper import Switches
 
 __all__ = [
     "GRIDS",
     "LONG",
     "ORIGINAL",
+    "PARTS",
     "SCALINGS",
     "SHORT",
     "STAND_INS",
@@ -34,11 +36,14 @@ __all__ = [
     "given",
     "label",
     "task",
+    "thrown",
 ]
 
 ORIGINAL = ("metr-la", "pems-bay", "solar", "electricity")
+PARTS = ("metr-la-10", "solar-12", "electricity-6")  # of the original sets
 STAND_INS = ("la-highway", "aemo-solar", "aemo-units")
-SHORT, LONG = ("pems-bay", "metr-la", "la-highway"), ("electricity", "solar", "aemo-solar", "aemo-units")
+SHORT = ("pems-bay", "metr-la", "metr-la-10", "la-highway")
+LONG = ("electricity", "solar", "electricity-6", "solar-12", "aemo-solar", "aemo-units")
 # By the range of the whole series, as reference tables do, or by that of the training part.
 SCALINGS = ("series", "training")
 # Of the search for lambda: the paper's, up to 0.5, or one that goes on while the validation error falls.
@@ -157,6 +162,12 @@ def fit_and_test(model: Any, given: Task) -> Settings:
 def given(**options: Any) -> Settings:
     """Return the options that were given, for settings that are recorded only where they differ from the default."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def thrown(stride: int) -> Settings:
+    """Return options of `Forecaster.paper` with all switches to ours thrown: the paper's model at its best."""
+    switches = Switches(assembly="auto", bias="free", grid="extended", clip=True)
+    return {"readout": switches.trajectory.replace(stride=stride), "scaling": switches.scaling}
 
 
 def label(runs: pd.DataFrame) -> pd.Series:

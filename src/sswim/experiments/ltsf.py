@@ -17,10 +17,9 @@ from sswim.datasets.ltsf import LTSF, find_ltsf, load_ltsf, ltsf_set
 from sswim.evaluate.baselines import Baseline, DLinear, NLinear, Persistence, RidgeOnLags, SeasonalNaive
 from sswim.evaluate.ltsf import FITTED, split_ltsf
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
-from sswim.experiments.forecasts import given
+from sswim.experiments.forecasts import given, thrown
 from sswim.forecaster import Forecaster
 from sswim.readout.direct import Direct
-from sswim.readout.trajectory import Trajectory
 
 __all__ = ["ltsf", "published_ltsf"]
 
@@ -133,7 +132,7 @@ def measure(
         made = BASELINES[model](window, horizon, kind.season, cut.validation)
     elif model == "paper":
         stride = max(1, (len(cut.known) - window - horizon + 1) // paper_windows)
-        made = Forecaster.paper(window, horizon, hidden=(neurons,), readout=Trajectory(stride=stride), **common)
+        made = Forecaster.paper(window, horizon, hidden=(neurons,), **thrown(stride), **common)
     else:
         made = Forecaster(window, horizon, **OURS[model], **common)
     begin = time.perf_counter()

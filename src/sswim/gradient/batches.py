@@ -10,11 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, require_finite
+from sswim.data.windows import Samples, as_samples, as_split, require_finite
 from sswim.network.events import dense
 from sswim.network.network import SpikingNetwork
 from sswim.options import Randomness
-from sswim.sampling import as_samples, as_split
 
 __all__ = ["Batch", "Batches", "Data", "LoaderBatches", "SampleBatches", "training_batches"]
 

@@ -18,7 +18,9 @@ from sswim.options import Randomness, Seed, check_integer, check_positive
 __all__ = ["fluctuation_weights", "initialize"]
 
 
-def fluctuation_weights(taps: Tensor, senders: int, rate: float, mean: float, spread: float) -> tuple[Tensor, Tensor, Tensor]:
+def fluctuation_weights(
+    taps: Tensor, senders: int, rate: float, mean: float, spread: float, *, consistent: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Return mean and deviation of the weights, and the bias, that give each neuron's potential a mean and a fluctuation.
 
     With `n` senders of mean :math:`\nu`, :math:`\epsilon = \sum k` and :math:`\hat\epsilon = \sum k^2` over all lags,
@@ -29,8 +31,10 @@ def fluctuation_weights(taps: Tensor, senders: int, rate: float, mean: float, sp
 
     bring the potential to the mean :math:`\mu`, :math:`\xi` deviations below the threshold. That is defined for
     :math:`\mu < \mu_c = 1 / (\kappa + 1)` with :math:`\kappa = \xi \sqrt{\hat\epsilon} / (\epsilon \sqrt{n \nu})`.
-    Otherwise the weights give the mean :math:`\mu' = 2 \mu_c - \mu`, and the bias the rest, :math:`\mu - \mu'`. Where even
-    that is not defined, for wavelets whose sum nearly vanishes, :math:`\mu' = 0`.
+    Otherwise the weights give the mean :math:`\mu' = 2 \mu_c - \mu`, and the paper's bias is :math:`b = \mu' - \mu
+    = 2 (\mu_c - \mu)`. The potentials' mean is :math:`\mu` with the other sign, :math:`b = \mu - \mu'`, which `consistent`
+    chooses. Where even :math:`\mu'` is not defined, for wavelets whose sum nearly vanishes, :math:`\mu' = 0` and
+    :math:`b = \mu`.
 
     Parameters
     ----------
@@ -40,6 +44,8 @@ def fluctuation_weights(taps: Tensor, senders: int, rate: float, mean: float, sp
         Mean input :math:`\nu` of a sender.
     mean, spread : float
         :math:`\mu` and :math:`\xi`.
+    consistent : bool
+        Whether the bias has the sign that makes the mean :math:`\mu`, not the paper's.
 
     Returns
     -------
@@ -55,8 +61,10 @@ def fluctuation_weights(taps: Tensor, senders: int, rate: float, mean: float, sp
     mu = torch.full_like(eps, mean)
     mu_c = 1 / (spread * eps_hat.sqrt() / (eps * drive**0.5) + 1)
     mu = torch.where((eps > 0) & (mu < mu_c), mu, 2 * mu_c - mean)
-    mu = torch.where((eps > 0) & (variance(mu) > 0), mu, torch.zeros_like(mu))
-    return torch.where(mu == 0, 0.0, mu / (drive * eps)), variance(mu).sqrt(), mean - mu
+    defined = (eps > 0) & (variance(mu) > 0)
+    mu = torch.where(defined, mu, torch.zeros_like(mu))
+    bias = torch.where(defined & (not consistent), mu - mean, mean - mu)
+    return torch.where(mu == 0, 0.0, mu / (drive * eps)), variance(mu).sqrt(), bias
 
 
 @torch.no_grad()
@@ -69,12 +77,14 @@ def initialize(
     delays: tuple[float, float] = (0.0, 15.0),
     supports: tuple[float, float] = (5.0, 15.0),
     cost: float = -1.0,
+    refractory: float = 5.0,
+    consistent: bool = True,
     initial_batch: int = 1000,
     random_state: Seed = None,
 ) -> None:
     r"""Set all parameters of `network` at random, for training from scratch with gradients.
 
-    Defaults are the paper's.
+    Defaults are the paper's, but for `consistent`.
 
     Parameters
     ----------
@@ -87,7 +97,12 @@ def initialize(
     delays, supports : tuple of float
         Ranges of the hidden layers' delays and supports, in steps. The output layer has delay 0 and the longest support.
     cost : float
-        Spike costs.
+        Spike costs. The paper's 1 is minus 1 here, where a cost below 0 inhibits.
+    refractory : float
+        Supports of the refractory kernels, in steps. The paper has them for sampling only, where they are 5.
+    consistent : bool
+        Which sign the bias has where the weights alone cannot give the mean, see `fluctuation_weights`: the one that brings
+        potentials there, or the one in the paper's formula.
     initial_batch : int
         Use at most this many samples.
     random_state : int, optional
@@ -103,7 +118,7 @@ def initialize(
     """
     if not 0 < mean < 1:
         raise ValueError(f"mean must lie between 0 and 1, the threshold, got {mean!r}.")
-    check_positive("spread", spread)
+    check_positive("spread", spread), check_positive("refractory", refractory)
     for name, (low, high) in (("delays", delays), ("supports", supports)):
         if not (0 <= low <= high and high > 0):
             raise ValueError(f"{name} must be a range (low, high) with 0 <= low <= high, got {(low, high)}.")
@@ -117,8 +132,8 @@ def initialize(
         temporal, weights = random("temporal", depth), random("weights", depth)
         layer.delays.copy_(_uniform(layer.neurons, *delays, temporal))
         layer.supports.copy_(_uniform(layer.neurons, *supports, temporal))
-        layer.costs.fill_(cost)
-        _set_weights(layer, signals, network.steps, mean, spread, weights)
+        layer.costs.fill_(cost), layer.refractory_supports.fill_(refractory)
+        _set_weights(layer, signals, network.steps, mean, spread, consistent, weights)
         filters = layer.filters(signals.shape[1], network.steps)
         signals = layer.fire(layer.potentials(signals, filters))
     depth = len(network.layers)
@@ -127,7 +142,7 @@ def initialize(
     if not isinstance(readout, VoltageReadout):
         return
     readout.delays.zero_(), readout.supports.fill_(supports[1])
-    _set_weights(readout, signals, network.steps, mean, spread, random("weights", depth))
+    _set_weights(readout, signals, network.steps, mean, spread, consistent, random("weights", depth))
 
 
 def _uniform(count: int, low: float, high: float, generator: torch.Generator) -> Tensor:
@@ -135,12 +150,18 @@ def _uniform(count: int, low: float, high: float, generator: torch.Generator) ->
 
 
 def _set_weights(
-    layer: SpikingLayer, signals: Tensor, steps: int, mean: float, spread: float, generator: torch.Generator
+    layer: SpikingLayer,
+    signals: Tensor,
+    steps: int,
+    mean: float,
+    spread: float,
+    consistent: bool,
+    generator: torch.Generator,
 ) -> None:
     """Draw the weights of a layer that listens to signals (senders, steps, batch)."""
     taps = kernel_taps(layer.kernel, layer.delays, layer.supports, steps).double()
     rate = float(signals.abs().mean())
-    mu, sigma, bias = fluctuation_weights(taps, layer.senders, max(rate, 1e-6), mean, spread)
+    mu, sigma, bias = fluctuation_weights(taps, layer.senders, max(rate, 1e-6), mean, spread, consistent=consistent)
     noise = torch.randn(layer.neurons, layer.senders, generator=generator, dtype=torch.float64).to(mu.device)
     layer.weights.copy_(mu[:, None] + sigma[:, None] * noise)
     layer.biases.copy_(bias)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sswim.network.kernels import Kernel, toeplitz
 
-__all__ = ["EventBatch", "dense", "event_response", "join_events", "project_events"]
+__all__ = ["EventBatch", "dense", "event_response", "filter_events", "join_events", "project_events"]
 
 # Numbers that are computed with at once.
 CHUNK = 4_000_000
@@ -55,6 +55,17 @@ class EventBatch:
         place = (self.samples * self.window + step) * self.inputs + self.channels
         counts.index_add_(0, place, torch.ones(len(place)))
         return counts.view(self.count, self.window, self.inputs)
+
+    def take(self, numbers: Tensor) -> EventBatch:
+        """Return the events of the samples numbered `numbers`, in that order; a sample may come several times."""
+        order = self.samples.argsort(stable=True)
+        ends = torch.bincount(self.samples, minlength=self.count).cumsum(dim=0)
+        first = torch.cat([ends.new_zeros(1), ends])[numbers]
+        length = ends[numbers] - first
+        sample = torch.arange(len(numbers)).repeat_interleave(length)
+        place = order[torch.arange(len(sample)) - (length.cumsum(dim=0) - length)[sample] + first[sample]]
+        times, channels = self.times[place], self.channels[place]
+        return EventBatch(times, channels, sample, len(numbers), self.inputs, self.window, self.whole)
 
 
 def join_events(batches: Sequence[EventBatch]) -> EventBatch:
@@ -169,6 +180,38 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
         values = kernel(values.div_(supports[i, None])).mul_(weights[i].index_select(1, ordered.channels))  # (n, E)
         for neuron, cell, sums in zip(i.tolist(), m.tolist(), ordered.add_up(values), strict=True):
             y[neuron, cell:] += sums[: steps - cell]
+    return y
+
+
+@torch.no_grad()
+def filter_events(kernel: Kernel, delays: Tensor, supports: Tensor, events: EventBatch, steps: int) -> Tensor:
+    r"""Filter each channel alone, at the events' exact times: :math:`\sum_{t_e \le t} k((t - t_e - \tau) / \sigma)`.
+
+    Parameters
+    ----------
+    kernel : callable
+    delays, supports : Tensor of shape (samples,), float64
+        One for each sample.
+    events : EventBatch
+    steps : int
+        Number of steps to respond at.
+
+    Returns
+    -------
+    Tensor of shape (samples, steps, inputs), float64
+    """
+    y = torch.zeros(events.count, steps, events.inputs, dtype=torch.float64, device=delays.device)
+    step = events.times.ceil().long()
+    lags = torch.arange(steps, dtype=torch.float64, device=delays.device)
+    size = max(1, CHUNK // steps)
+    for i in range(0, len(step), size):
+        first, sample, channel = (v[i : i + size].to(delays.device) for v in (step, events.samples, events.channels))
+        ahead = first - events.times[i : i + size].to(delays.device)
+        values = kernel((lags + (ahead - delays[sample])[:, None]) / supports[sample, None])  # (E, S)
+        at = first[:, None] + torch.arange(steps, device=delays.device)
+        use = (at < steps) & (values != 0)
+        place = ((sample * steps)[:, None] + at) * events.inputs + channel[:, None]
+        y.view(-1).index_add_(0, place[use], values[use])
     return y
 
 

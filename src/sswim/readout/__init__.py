@@ -1,5 +1,7 @@
 """Readouts: how hidden spikes become forecasts or classes, and how their weights are found."""
 
+import math
+
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.base import ReadoutOptions
@@ -10,6 +12,7 @@ from sswim.readout.lags import LagReadout
 from sswim.readout.traces import ASSEMBLIES, Assembly
 from sswim.readout.trajectory import Trajectory
 from sswim.readout.voltage import Spikes, Voltage
+from sswim.steps.delays import CorrelationDelays
 
 __all__ = [
     "ASSEMBLIES",
@@ -27,7 +30,7 @@ __all__ = [
 
 
 def default_readout(network: SpikingNetwork) -> ReadoutOptions:
-    """Return the settings by which `sample` solves for a network's output, if none are given."""
+    """Return the settings by which `sample` solves for a network's output, if none are given: of a voltage the paper's."""
     if isinstance(network.readout, VoltageReadout):
-        return Trajectory()
+        return Trajectory(delays=CorrelationDelays(work=math.inf), regularization="paper", assembly="exact")
     return Counts(traces=network.readout.constants, loss="squared_error")

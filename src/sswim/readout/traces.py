@@ -41,12 +41,15 @@ class Trace:
         `Q`, float64; its first column is constant.
     first, last : int
         Spikes on the steps ``[first, last)`` are seen.
+    energy : float
+        The squared norm of the kernel, over whole steps.
     """
 
     def __init__(self, kernel: Kernel, delay: float, support: float, start: int, horizon: int, tolerance: float = 0.0) -> None:
         self.delay, self.support, steps = delay, support, start + horizon
         tau, sigma = (torch.tensor([v], dtype=torch.float64) for v in (delay, support))
-        K = toeplitz(kernel_taps(kernel, tau, sigma, steps), steps)[0, start:]  # (H, S)
+        taps = kernel_taps(kernel, tau, sigma, steps)
+        K, self.energy = toeplitz(taps, steps)[0, start:], float(taps.square().sum())  # (H, S)
         constant = torch.full((horizon, 1), horizon**-0.5, dtype=torch.float64)
         U, s, _ = torch.linalg.svd(K - constant @ (constant.T @ K), full_matrices=False)
         rank = min(int((s > max(tolerance, 1e-13) * torch.linalg.matrix_norm(K, 2).clamp_min(1e-300)).sum()), horizon - 1)

@@ -21,7 +21,7 @@ from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_leas
 from sswim.report import Solution
 from sswim.steps.base import Delays, InitialBatch, Supports
 from sswim.steps.delays import DELAYS
-from sswim.steps.supports import SUPPORTS
+from sswim.steps.supports import SUPPORTS, WidthSupports
 
 __all__ = ["Trajectory", "output_times"]
 
@@ -82,7 +82,8 @@ class Trajectory(Options):
         fit = _Weights(network, lags, sigmas, assembly, run)
         lambdas = fit.solve(split, resolve("regularization", self.regularization, REGULARIZATION))
         names = {known: name for name, known in ASSEMBLIES.items()}
-        return Solution(lambdas.cpu(), lags.cpu(), len(fit.traces), names.get(assembly, str(assembly)))
+        solution = Solution(lambdas.cpu(), lags.cpu(), len(fit.traces), names.get(assembly, str(assembly)))
+        return replace(solution, condition=fit.condition, condition_bound=fit.condition_bound)
 
     def _assembly(self, network: SpikingNetwork, samples: int) -> Assembly:
         if self.assembly == "auto":
@@ -128,7 +129,7 @@ def output_times(
         return Trace(readout.kernel, delay, support, network.start, network.horizon, assembly.tolerance)
 
     with run.step("output delays"):
-        lags = _find_lags(network, spikes, targets, delays, run)
+        lags, correlation = _find_lags(network, spikes, targets, delays, run)
     with run.step("output supports"):
         candidates, lag = supports.candidates(network.horizon), supports.shared_lag(lags)
         table = torch.full((len(candidates), network.outputs), torch.inf, dtype=torch.float64, device=lags.device)
@@ -145,7 +146,10 @@ def output_times(
             again = [trace(lag, float(sigma)) for sigma in candidates[close]]
             if again:
                 table[close] = residuals(again, torch.float64)[0]
-        chosen = supports.choose(candidates, table).to(lags)
+        if isinstance(supports, WidthSupports):
+            chosen = supports.identify(correlation, lags, network.horizon).to(lags)
+        else:
+            chosen = supports.choose(candidates, table).to(lags)
     with run.step("output traces"):
         distinct = assembly.representatives(lags, chosen)
         own = (torch.stack([lags, chosen], dim=1)[:, None] == distinct).all(dim=2)  # (C, traces)
@@ -156,15 +160,15 @@ def output_times(
     return distinct[group, 0], distinct[group, 1]
 
 
-def _find_lags(network: SpikingNetwork, spikes: Tensor, targets: Tensor, delays: Delays, run: Run) -> Tensor:
-    """Return the lag at which hidden spikes best predict each output (``op_c``)."""
+def _find_lags(network: SpikingNetwork, spikes: Tensor, targets: Tensor, delays: Delays, run: Run) -> tuple[Tensor, Tensor]:
+    """Return the lag at which hidden spikes best predict each output (``op_c``), and the correlations (outputs, lags)."""
     count, correlation = len(targets), torch.zeros(())
     delays = delays.within(count, len(spikes), network.outputs * network.window * network.horizon)
     used = count if delays.samples is None else min(count, delays.samples)
     for part in run.count(batches(used, network.batch_size(run.budget))):
         seen = spikes[:, :, part].to(network.readout.weights)
         correlation = correlation + delays.correlate(seen, targets[part], network.start, network.window, part.start)
-    return delays.lags(correlation)
+    return delays.lags(correlation), correlation
 
 
 def _coarse_to_fine(table: Tensor, skip: int, look: Callable[[Tensor], None]) -> None:
@@ -232,6 +236,7 @@ class _Weights:
         ]
         self._filters = network.hidden_filters(steps=max(trace.last for trace in self.traces))
         self._work = [Workspace() for _ in network.layers]
+        self.condition, self.condition_bound, self._squared_counts = 1.0, 1.0, 0.0
 
     @torch.no_grad()
     def solve(self, split: Split, regularization: Regularization) -> Tensor:
@@ -247,7 +252,20 @@ class _Weights:
                 w, b, lambdas[outputs] = regularization.solve(sums, checked, basis)
                 readout.weights[outputs] = w.T.to(readout.weights)
                 readout.biases[outputs] = b.to(readout.biases)
+            self._diagnose(train, lambdas, penalized=getattr(regularization, "penalize_bias", False))
         return lambdas
+
+    def _diagnose(self, train: Sequence[Sums], lambdas: Tensor, *, penalized: bool) -> None:
+        r"""Find the largest condition number of the systems that were solved, and the largest of the paper's bounds.
+
+        .. math:: \kappa(F) \le 1 + H / \lambda + \frac{|k|^2}{M \lambda} \sum_n \sum_j |T_j^n|^2
+        """
+        for trace, sums, outputs in zip(self.traces, train, self.members, strict=True):
+            solved, lambda_ = sums.with_constant() if penalized else sums, lambdas[outputs]
+            spikes = trace.energy * self._squared_counts / sums.samples
+            bound = 1 + (self.network.horizon + spikes) / lambda_.clamp_min(1e-300)
+            self.condition = max(self.condition, float(solved.condition(lambda_).max()))
+            self.condition_bound = max(self.condition_bound, float(bound.max()))
 
     def _train_sums(self, split: Split) -> list[Sums]:
         """Return the sums of the training samples for each trace."""
@@ -256,6 +274,7 @@ class _Weights:
             x, y = split.train.inputs(part), split.train.targets(part).to(self.readout.weights.device)
             require_finite(x, y)
             A = self.network.hidden_spikes(x, self._filters, self._work)[-1]  # (N, S, B)
+            self._squared_counts += float(A.sum(dim=1).square().sum(dtype=torch.float64))
             for _, place in gathered:
                 place.update(A, y, self._work[-1])
         found = {i: sums for numbers, place in gathered for i, sums in zip(numbers, place.result(), strict=True)}
@@ -295,6 +314,8 @@ class _Weights:
             for trace, outputs, total, basis in zip(self.traces, self.members, sums, bases, strict=True):
                 features = trace.features(A, self._work[-1])
                 if basis is not None:
-                    features = (basis.T.to(features) @ features.flatten(1)).unflatten(1, features.shape[1:])
+                    constant = basis[neurons:].to(features)  # its row, if the bias is penalised
+                    features = (basis[:neurons].T.to(features) @ features.flatten(1)).unflatten(1, features.shape[1:])
+                    features[:, 0] += network.horizon**0.5 * constant.sum(dim=0)[:, None]
                 total.update(features, *trace.targets(y[:, :, outputs]))
         return sums

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, Split, batches
+from sswim.data.windows import Samples, Split, as_samples, as_split, batches
 from sswim.evaluate.metrics import coincidence, van_rossum
 from sswim.network.kernels import delay_of_lag, kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork
@@ -28,7 +28,7 @@ from sswim.options import Mistakes, Run, Seed, StepRecord, check_choice, check_i
 from sswim.readout.traces import Assembly
 from sswim.readout.trajectory import output_times
 from sswim.report import LayerReport, Solution
-from sswim.sampling import STEPS, Steps, as_samples, as_split, sample_network
+from sswim.sampling import STEPS, Steps, sample_network
 from sswim.spiking.glm import fit_glm
 from sswim.spiking.judge import Judge
 from sswim.spiking.projections import Group, Projections, SpikeSums, refractory_traces

@@ -16,7 +16,7 @@ from sswim.steps.pairs import (
     VanRossum,
 )
 from sswim.steps.residual import DEPTH, PlainDepth, ResidualDepth
-from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch
+from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch, WidthSupports
 from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalMemory, TemporalShare, TemporalSpread
 from sswim.steps.weights import (
     NORMALIZERS,
@@ -66,4 +66,5 @@ __all__ = [
     "TemporalShare",
     "TemporalSpread",
     "VanRossum",
+    "WidthSupports",
 ]

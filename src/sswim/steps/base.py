@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sswim.data.windows import Samples
+from sswim.network.events import EventBatch
 from sswim.network.layer import SpikingLayer
 from sswim.network.network import SpikingNetwork
 from sswim.options import Run
@@ -40,12 +41,16 @@ class InitialBatch:
     order : Tensor of shape (samples,)
         Numbers of all training samples, in random order. The batch holds the first ones.
     signals : Tensor of shape (inputs, window, batch)
+        Events are on the nearest steps here.
     targets : Tensor of shape (batch, horizon, outputs)
+    events : EventBatch or None
+        The inputs, if they are events at exact times.
     """
 
     order: Tensor
     signals: Tensor
     targets: Tensor
+    events: EventBatch | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class LayerState:
     batch : InitialBatch
     train : Samples
     run : Run
+    events : EventBatch or None
+        What reaches the layer, if that is events at exact times.
     """
 
     network: SpikingNetwork
@@ -75,6 +82,7 @@ class LayerState:
     batch: InitialBatch
     train: Samples
     run: Run
+    events: EventBatch | None = None
 
 
 class Way(Protocol):

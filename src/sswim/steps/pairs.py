@@ -239,15 +239,15 @@ class GradientPairs(Options):
         A sample with a mean-free input channel of smaller :math:`L^2` norm is never drawn. Channels that are flat in every
         sample do not count.
     minimum_entropy : float, optional
-        Among several candidate distances those with a smaller entropy are ignored. Default: the logarithm of the number
-        of neurons, for a distribution must spread over as many pairs as are drawn from it.
+        Among several candidate distances those with a smaller entropy are ignored. None stands for the logarithm of the
+        number of neurons: a distribution then spreads over as many pairs as are drawn from it.
     entropy_samples : int, optional
         Number of samples on which candidate distances are compared (the paper's :math:`X_s`); all if None.
     """
 
     epsilon: float = 1e-6
     minimum_norm: float = 1e-6
-    minimum_entropy: float | None = None
+    minimum_entropy: float | None = 0.0
     entropy_samples: int | None = 300
 
     def __post_init__(self) -> None:
@@ -337,4 +337,4 @@ class GradientPairs(Options):
         return torch.stack([n, flat - n * (n - 1) // 2], dim=1)
 
 
-PAIRS: dict[str, Pairs] = {"gradient": GradientPairs()}
+PAIRS: dict[str, Pairs] = {"gradient": GradientPairs(), "spread": GradientPairs(minimum_entropy=None)}

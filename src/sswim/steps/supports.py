@@ -11,7 +11,7 @@ from sswim.options import Options, check_integer, check_positive
 from sswim.regression import index_of_least
 from sswim.steps.base import Supports
 
-__all__ = ["SUPPORTS", "FixedSupports", "SupportSearch"]
+__all__ = ["SUPPORTS", "FixedSupports", "SupportSearch", "WidthSupports"]
 
 
 # Residuals that differ by less than this part are equally good: rounding must not choose.
@@ -74,6 +74,57 @@ class SupportSearch(Options):
 
 
 @dataclass(frozen=True)
+class WidthSupports(Options):
+    r"""Read the supports off the correlations' peaks, instead of a search.
+
+    Around the lag of the largest correlation, the paper's sum is roughly a multiple of the output kernel's absolute value, on
+    top of what all other spikes bring. The hat of support :math:`\sigma` is above half of its height on a width of
+    :math:`\sigma`. So the support is the width of the peak at half of its height above the median of all lags, between
+    `smallest` and twice the horizon.
+
+    Examples
+    --------
+    >>> peak = (1 - (torch.arange(40.0) - 20).abs() / 8).clamp_min(0)
+    >>> WidthSupports().identify(peak[None], torch.tensor([20.0]), horizon=24).tolist()
+    [8.0]
+    """
+
+    smallest: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("WidthSupports: smallest", self.smallest)
+
+    def identify(self, correlation: Tensor, lags: Tensor, horizon: int) -> Tensor:
+        """Return each output's support, from correlations (outputs, lags) and the lag of each one's largest."""
+        base = correlation.median(dim=1, keepdim=True).values
+        peak = correlation.gather(1, lags.long()[:, None])
+        height = (correlation - base) / (peak - base).clamp_min(1e-300) - 0.5  # 0 at half of the height
+        found = []
+        for row, lag in zip(height.tolist(), lags.long().tolist(), strict=True):
+            sides = []
+            for way in (-1, 1):
+                at = lag
+                while 0 <= at + way < len(row) and row[at + way] > 0:
+                    at += way
+                beyond = row[at + way] if 0 <= at + way < len(row) else None
+                sides.append(abs(at - lag) + (0.0 if beyond is None else row[at] / (row[at] - beyond)) if row[at] > 0 else 0.0)
+            found.append(sum(sides))
+        return torch.tensor(found, dtype=torch.float64).clamp(self.smallest, max(2.0 * horizon, self.smallest))
+
+    def candidates(self, horizon: int) -> Tensor:
+        """Return one candidate: there is no search."""
+        return torch.tensor([self.smallest], dtype=torch.float64)
+
+    def shared_lag(self, lags: Tensor) -> float:
+        """Return the median lag (not used)."""
+        return float(lags.median())
+
+    def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
+        """Return the only candidate (not used)."""
+        return candidates[:1].expand(residuals.shape[1]).clone()
+
+
+@dataclass(frozen=True)
 class FixedSupports(Options):
     """The same support for every output, in steps."""
 
@@ -95,4 +146,4 @@ class FixedSupports(Options):
         return candidates[:1].expand(residuals.shape[1]).clone()
 
 
-SUPPORTS: dict[str, Supports] = {"search": SupportSearch(), "fixed": FixedSupports()}
+SUPPORTS: dict[str, Supports] = {"search": SupportSearch(), "width": WidthSupports(), "fixed": FixedSupports()}

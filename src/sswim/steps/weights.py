@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sswim.options import Options, check_positive
+from sswim.options import Options, check_choice, check_positive
 from sswim.regression import safe_eigh
 from sswim.steps.base import Normalizer, Statistics, Weights
 
@@ -219,12 +219,15 @@ class MeanStd(Options):
         How many deviations a spike costs, 3 in the paper.
     margin : float
         How far above the threshold the silence correction lifts, the paper's epsilon.
+    silence : {"bias", "scale"}
+        Whether a neuron that would never fire gets a larger bias, as in the paper, or larger weights, which keep its mean.
     """
 
     mean: float = 0.5
     deviation: float = 0.5
     cost: float = 3.0
     margin: float = 1e-4
+    silence: str = "bias"
 
     def __post_init__(self) -> None:
         if not self.mean < 1:
@@ -232,15 +235,20 @@ class MeanStd(Options):
         check_positive("MeanStd: deviation", self.deviation)
         check_positive("MeanStd: cost", self.cost, zero=True)
         check_positive("MeanStd: margin", self.margin, zero=True)
+        check_choice("MeanStd: silence", self.silence, ("bias", "scale"))
 
     def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
         """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
         E, S, M = statistics.mean, statistics.deviation, statistics.maximum
         # A potential that never moves cannot be given a deviation: it keeps its size.
         alpha = torch.where(S > 1e-12, self.deviation / S.clamp_min(1e-12), torch.ones_like(S))
+        if self.silence == "scale":  # the scale that brings the maximum to the threshold: mean + alpha (M - E) = 1 + margin
+            lifted = (1 + self.margin - self.mean) / (M - E).clamp_min(1e-12)
+            alpha = torch.where(S > 1e-12, torch.maximum(alpha, lifted), alpha)
         beta = self.mean - alpha * E
         beta = beta + _silence_correction(alpha * M + beta, self.margin)
-        return alpha, beta, torch.full_like(alpha, -self.cost * self.deviation)
+        moved = alpha * S if self.silence == "scale" else torch.full_like(S, self.deviation)
+        return alpha, beta, -self.cost * moved
 
 
 @dataclass(frozen=True)
