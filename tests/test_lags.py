@@ -18,7 +18,13 @@ def test_counts_are_those_of_the_simulated_layer(neurons, dtype, generator):
     population = Population(neurons)
     layer = population.layer().to(dtype)
     spikes = layer.fire(layer.potentials(signal, layer.filters(40, 40)))  # (K, 40, 7)
-    assert torch.equal(population.counts(signal[0]), spikes.sum(dim=0))
+    assert torch.equal(population.fires(signal[0]), spikes.permute(1, 2, 0).bool())
+    assert torch.equal(population.spikes(signal[0]), spikes.sum(dim=0))
+    # What is above the thresholds from 0 on, minus what is below the others, is all that the spikes tell.
+    above = population.thresholds >= 0
+    told = spikes[above].sum(dim=0) - spikes[~above].sum(dim=0)
+    assert torch.equal(population.counts(signal[0]), told + neurons // 2)
+    torch.testing.assert_close(population.rounded(signal[0]), (told + neurons // 2 - neurons / 2) * population.distance)
     assert torch.equal(population.thresholds.sort().values, population.thresholds)
     inside = signal.abs() < 4
     assert float((population.rounded(signal) - signal)[inside].abs().max()) <= population.distance / 2 + 1e-6
@@ -123,11 +129,16 @@ def test_population_spikes_are_counted(generator):
     made = readout()
     z = (rows - rows.mean(dim=2, keepdim=True)) / rows.std(dim=2, keepdim=True, correction=0)
     thresholds = made.population.thresholds
-    relative, absolute = ((v[..., None] >= thresholds).sum(dim=(1, 2, 3)) for v in (z, rows))
+    below = thresholds < 0
+
+    def fire(v, some=slice(None)):  # from a threshold on, or below it
+        return torch.where(below[some], v[..., None] < thresholds[some], v[..., None] >= thresholds[some]).sum(dim=(1, 2, 3))
+
+    relative, absolute = fire(z), fire(rows)
     assert torch.equal(made.spikes(rows), (relative + absolute).double())
     assert torch.equal(made.raster(rows).sum(dim=(1, 2, 3)), relative)
     chosen = made.population.spread_out(3)
-    few = sum((v[..., None] >= thresholds[chosen]).sum(dim=(1, 2, 3)) for v in (z, rows))
+    few = fire(z, chosen) + fire(rows, chosen)
     assert torch.equal(readout(skip=True).spikes(rows), few.double()), "with a skip, only single neurons are read"
 
 

@@ -240,7 +240,7 @@ class LagReadout(nn.Module):
         """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
         level = rows.mean(dim=2, keepdim=True)
         spread = (rows - level).square().mean(dim=2, keepdim=True).sqrt().clamp_min(1e-300)
-        return ((rows - level) / spread)[..., None] >= self.population.thresholds.to(rows)
+        return self.population.fires((rows - level) / spread)
 
     def spikes(self, rows: Tensor) -> Tensor:
         """Return how many spikes the populations fire in windows (batch, outputs, window): (batch,).
@@ -249,8 +249,11 @@ class LagReadout(nn.Module):
         """
         level = rows.mean(dim=2, keepdim=True)
         spread = (rows - level).square().mean(dim=2, keepdim=True).sqrt().clamp_min(1e-300)
-        counts = torch.cat([self.population.counts((rows - level) / spread), self.population.counts(rows)], dim=1)
-        return (self._fires[counts.long()] if self.skip else counts).sum(dim=(1, 2)).double()
+        signals = torch.cat([(rows - level) / spread, rows], dim=1)
+        if not self.skip:
+            return self.population.spikes(signals).sum(dim=(1, 2)).double()
+        reached, silent = self._fires[self.population.counts(signals).long()], self._fires[self.population.neurons // 2]
+        return (reached - silent).abs().sum(dim=(1, 2)).double()
 
     def _value(self, counts: Tensor) -> Tensor:
         return (counts - self.population.neurons / 2) * self.population.distance
