@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -218,3 +220,20 @@ def test_a_warning_is_shown_once_and_unchanged(frame, tmp_path):
     assert result.output.count("1 of 3 channels are constant in the training windows") == 1
     fitted = run("fit", tmp_path / "flat.csv", *FIT, "--out", tmp_path / "m.sswim")
     assert "1 of 3 channels are constant in the training windows ('[red]flat')" in fitted.output
+
+
+def test_nothing_that_is_read_is_overwritten(frame, tmp_path):
+    data, model = tmp_path / "d.csv", tmp_path / "m.sswim"
+    write_series(frame, data)
+    before = data.read_bytes()
+    assert "is a file that is read here" in run("fit", data, *FIT, "--out", data, code=2).output
+    run("fit", data, *FIT, "--out", model)
+    kept = model.read_bytes()
+    for out in (data, model):
+        assert "is a file that is read here" in run("forecast", model, data, "--out", out, code=2).output
+    assert data.read_bytes() == before and model.read_bytes() == kept
+
+
+def test_help_needs_nothing_heavy():
+    code = "import sys, sswim.cli; print([m for m in ('torch', 'pandas', 'sklearn', 'matplotlib') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -1,15 +1,23 @@
 """Spiking neural networks trained without gradients and without epochs."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
 from sswim._version import __version__
-from sswim.classifier import Classifier
-from sswim.data.encoder import Scaling
-from sswim.forecaster import Forecaster
-from sswim.gradient import FromScratch, Gradient, finetune, initialize
-from sswim.network.network import SpikingNetwork
-from sswim.readout import Counts, Direct, Spikes, Trajectory, Voltage
-from sswim.regression import FixedLambda, LambdaSearch
-from sswim.sampling import Steps, sample
-from sswim.spiking import sample_spikes
+
+if TYPE_CHECKING:
+    from sswim.classifier import Classifier
+    from sswim.data.encoder import Scaling
+    from sswim.forecaster import Forecaster
+    from sswim.gradient import FromScratch, Gradient, finetune, initialize
+    from sswim.network.network import SpikingNetwork
+    from sswim.readout import Counts, Direct, Spikes, Trajectory, Voltage
+    from sswim.regression import FixedLambda, LambdaSearch
+    from sswim.sampling import Steps, sample
+    from sswim.spiking import sample_spikes
 
 __all__ = [
     "Classifier",
@@ -32,3 +40,31 @@ __all__ = [
     "sample",
     "sample_spikes",
 ]
+
+# Where public names live. They are imported when they are first asked for: torch alone takes seconds.
+_HOMES = {
+    **dict.fromkeys(("Counts", "Direct", "Spikes", "Trajectory", "Voltage"), "sswim.readout"),
+    **dict.fromkeys(("FromScratch", "Gradient", "finetune", "initialize"), "sswim.gradient"),
+    **dict.fromkeys(("FixedLambda", "LambdaSearch"), "sswim.regression"),
+    **dict.fromkeys(("Steps", "sample"), "sswim.sampling"),
+    "Classifier": "sswim.classifier",
+    "Forecaster": "sswim.forecaster",
+    "Scaling": "sswim.data.encoder",
+    "SpikingNetwork": "sswim.network.network",
+    "sample_spikes": "sswim.spiking",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        value: object = getattr(import_module(_HOMES[name]), name)
+    elif not name.startswith("_") and find_spec(f"sswim.{name}") is not None:
+        value = import_module(f"sswim.{name}")
+    else:
+        raise AttributeError(f"module 'sswim' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -7,18 +7,18 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from sswim._version import __version__
-from sswim.report import Facts
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
 )
+Facts = dict[str, Any]  # plain JSON
 console = Console()
 errors = Console(stderr=True)
 
@@ -79,7 +79,9 @@ def demo(
     """Forecast flights and a wind farm a day ahead, compare with naive forecasts, a ridge and the paper's model; draw it."""
     with _plain_errors():
         from sswim.demo import run_demo
+        from sswim.writing import check_place
 
+        check_place(out)
         results = run_demo(out, verbose=not as_json, hidden=hidden, hours=hours)
         if as_json:
             plain = {name: {**facts, "summary": facts["summary"].to_dict()} for name, facts in results.items()}
@@ -127,9 +129,9 @@ def fit(
         from sswim.datasets import read_series
         from sswim.forecaster import Forecaster
         from sswim.paper import paper_training
+        from sswim.writing import check_place
 
-        if not out.parent.is_dir():
-            raise FileNotFoundError(f"--out: the folder {out.parent} does not exist.")
+        check_place(out, data)
         options: Facts = {
             "missing": missing,
             "memory": memory,
@@ -165,7 +167,10 @@ def forecast(
     with _plain_errors():
         from sswim.datasets import read_series, write_series
         from sswim.forecaster import Forecaster
+        from sswim.writing import check_place
 
+        if out is not None:
+            check_place(out, data, model)
         result = Forecaster.load(model).predict(read_series(data))
         if out is not None:
             write_series(result, out)
@@ -214,7 +219,11 @@ def classify(
     """Classify scikit-learn's digits, which are always there, or images, sounds and events from files."""
     with _plain_errors():
         from sswim.demo import run_classification
+        from sswim.writing import check_place
 
+        for place, argument in ((out, "--out"), (model_file, "--model")):
+            if place is not None:
+                check_place(place, name=argument)
         options: Facts = {"hidden": _widths(hidden), "random_state": seed, "verbose": not as_json}
         options |= {name: value for name, value in (("encoder", encoder), ("readout", readout)) if value is not None}
         if not fields:
@@ -236,7 +245,8 @@ def experiment(
     name: Annotated[
         str,
         typer.Argument(
-            help="forecasting, timing, classification, ablation, entropy (the paper's), beyond, ideas, ltsf, economy."
+            help="forecasting, timing, classification, ablation, entropy (the paper's), splits, questions, beyond, ideas, "
+            "ltsf, economy."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder of the runs, the table and the picture.")] = None,
@@ -294,6 +304,7 @@ def bench(
     """
     with _plain_errors():
         from sswim.bench import CASES, run
+        from sswim.writing import check_place
 
         if name not in CASES:
             raise ValueError(f"bench: unknown case {name!r}. Valid names: {', '.join(map(repr, CASES))}.")
@@ -303,6 +314,9 @@ def bench(
         given = {option: value for option, value in chosen.items() if value is not None}
         if given and name != "forecasters":
             raise ValueError(f"bench: {', '.join(given)} is for 'forecasters', {name!r} has no such option. Omit it.")
+        for place, argument in ((out, "--out"), (picture, "--picture")):
+            if place is not None:
+                check_place(place, name=argument)
         result = run(name, out, **given)
         if picture is not None:
             from sswim.plots import plot_growth

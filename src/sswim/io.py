@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from sswim import classes, data, forecasts, gradient, network, options, readout, regression, report, sampling, steps
@@ -23,6 +23,7 @@ from sswim.data import encoder, inputs
 from sswim.network import SpikingNetwork, VoltageReadout
 from sswim.readout import LagReadout, TraceReadout
 from sswim.readout.lags import LagSizes
+from sswim.writing import check_place, whole_file
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
@@ -191,9 +192,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator to `path`: its `model_`, and its parameters for a new fit."""
-    path, write = Path(path), _Writer()
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"save: the folder {path.parent} does not exist.")
+    path, write = check_place(path, name="save"), _Writer()
     header = {
         "format_version": FORMAT_VERSION,
         "sswim_version": __version__,
@@ -202,12 +201,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "params": {k: write(f"params.{k}", v, leave_out=True) for k, v in model.get_params(deep=False).items()},
     }
     header["checksum"] = _checksum(write.tensors)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        save_file(write.tensors, part, metadata={"sswim": json.dumps(header)})
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as part:
+        part.write_bytes(to_bytes(write.tensors, metadata={"sswim": json.dumps(header)}))
 
 
 def load(path: str | os.PathLike[str], cls: type[E]) -> E:

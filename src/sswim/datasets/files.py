@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sswim.writing import whole_file
+
 __all__ = ["read_series", "write_series"]
 
 
@@ -106,10 +108,7 @@ def write_series(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a series to a CSV, Parquet or npz file; the file appears whole or not at all."""
     path = Path(path)
     suffix = _suffix(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist.")
-    part = path.with_name(f".{path.name}.part{suffix}")
-    try:
+    with whole_file(path) as part:
         if suffix == ".csv":
             frame.to_csv(part, index_label="time" if isinstance(frame.index, pd.DatetimeIndex) else "index")
         elif suffix == ".parquet":
@@ -120,6 +119,3 @@ def write_series(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
                 step = (frame.index[1] - frame.index[0]).total_seconds() / 60
                 extra = {"start": str(frame.index[0]), "step_minutes": int(step)}
             np.savez_compressed(part, x=frame.to_numpy(), columns=list(map(str, frame.columns)), **extra)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
 from sswim.options import Run, check_integer, peak_memory
+from sswim.writing import whole_file
 
 try:
     import fcntl
@@ -154,9 +155,8 @@ def _measure(name: str, settings: Settings, path: Path, resume: bool) -> None:
         "threads": torch.get_num_threads(),
         "resumed": resumed,  # then the seconds are those of its last part
     }
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(answer, indent=1) + "\n")
-    os.replace(part, path)
+    with whole_file(path) as part:
+        part.write_text(json.dumps(answer, indent=1) + "\n")
     checkpoint.unlink(missing_ok=True)
 
 
@@ -187,7 +187,7 @@ def load_runs(name: str, out: Path, files: Sequence[Path] | None = None) -> pd.D
     find(name)
     rows: list[Settings] = []
     settings: dict[str, None] = {}
-    for path in sorted((out / "runs").glob("*.json")) if files is None else files:
+    for path in sorted((out / "runs").glob("[!.]*.json")) if files is None else files:
         try:
             record = json.loads(path.read_text())
             rows.append({**record["settings"], **record["scores"], **{key: record[key] for key in ABOUT}})

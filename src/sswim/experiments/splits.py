@@ -100,7 +100,7 @@ def cells(
 
 @lru_cache(maxsize=1)
 def _load(data: str) -> np.ndarray:
-    return scale_series(load_series(data), "series")[0].to_numpy(dtype=np.float32)
+    return scale_series(load_series(data), "series")[0].to_numpy(dtype=np.float32, copy=True)
 
 
 def measure(data: str, model: str, split: str, horizon: int, neurons: int, stride: int, window: int, seed: int) -> Settings:

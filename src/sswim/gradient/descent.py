@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -13,12 +12,13 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from sswim.gradient.batches import Batches
 from sswim.network.network import SpikingNetwork
 from sswim.report import EpochRecord, TrainingDiverged, TrainingReport
+from sswim.writing import whole_file
 
 __all__ = ["Asked", "Descent", "Loss"]
 
@@ -181,13 +181,9 @@ class Descent:
             "last_gain": self.last_gain,
             "stopped": self.report.stopped,
         }
-        part = path.with_name(f".{path.name}.part")
-        try:
+        with whole_file(path) as part:
             metadata = {"sswim-training": json.dumps(header)}
-            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, part, metadata=metadata)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+            part.write_bytes(to_bytes({k: v.cpu().contiguous() for k, v in tensors.items()}, metadata=metadata))
 
     def _fingerprint(self) -> str:
         """Return a hash of the parameters that are not trained: a checkpoint of another network has another."""

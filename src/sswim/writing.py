@@ -1,0 +1,76 @@
+"""Where files are written: looked at before the work, and whole or not at all after it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["check_place", "whole_file"]
+
+Place = str | os.PathLike[str]
+
+
+def check_place(path: Place, *inputs: Place | None, name: str = "--out") -> Path:
+    """Return where something is to be written, if that can be done; meant for before the work.
+
+    `inputs` are files that must not be lost.
+    """
+    place = Path(path)
+    if not place.parent.is_dir():
+        raise FileNotFoundError(f"{name}: the folder {place.parent} does not exist.")
+    if place.is_dir():
+        raise IsADirectoryError(f"{name}: {place} is a folder. Name a file in it.")
+    for other in inputs:
+        if other is not None and place.exists() and Path(other).exists() and place.samefile(other):
+            raise ValueError(f"{name}: {place} is a file that is read here, and would be lost. Name another.")
+    probe = _beside(place)
+    try:
+        probe.touch()
+    except OSError as error:
+        raise OSError(f"{name}: nothing can be written to the folder {place.parent} ({error.strerror}).") from error
+    finally:
+        probe.unlink(missing_ok=True)
+    return place
+
+
+@contextmanager
+def whole_file(path: Place) -> Iterator[Path]:
+    """Yield a file to write, which takes the place of `path` afterwards: it is there whole, or as it was before.
+
+    Its name, which ends as that of `path`, is nobody else's. Should the process be killed, it stays behind, and the next one
+    that writes to `path` removes it.
+    """
+    place = Path(path)
+    if not place.parent.is_dir():
+        raise FileNotFoundError(f"{place}: the folder {place.parent} does not exist.")
+    for left in place.parent.glob(f".{place.name}.*.part{place.suffix}"):
+        owner = left.name.removeprefix(f".{place.name}.").split(".")[0]
+        if owner.isdigit() and not _runs(int(owner)):
+            left.unlink(missing_ok=True)
+    part = _beside(place)
+    try:
+        yield part
+        os.replace(part, place)
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(f"{place}: could not be written ({why}). What was there before is unchanged.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _beside(place: Path) -> Path:
+    return place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.part{place.suffix}")
+
+
+def _runs(process: int) -> bool:
+    """Return whether a process of that number runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # not ours to ask about
+        pass
+    return True
