@@ -28,6 +28,7 @@ LAYERS = [
     ["classifier", "forecaster"],
     ["datasets", "plots"],
     ["demo", "experiments", "bench"],
+    ["arguments"],
     ["cli"],
     ["__main__"],
 ]

@@ -328,7 +328,6 @@ def test_a_loaded_model_predicts_the_same_and_fits_the_same(small, digits, tmp_p
         ({}, lambda X, y: (X, np.full(len(y), "one")), "at least two classes"),
         ({}, lambda X, y: (X[:3], y[:3]), "at least 4 samples"),
         ({}, lambda X, y: (X, None), "requires y to be passed"),
-        ({"hidden": (20_000,), "memory": "100GB"}, lambda X, y: (X, y), "20000 neurons need as many different pairs"),
         ({"fields": (7, 8)}, lambda X, y: (X, y), "a layout of"),
         ({"readout": "sum", "dtype": "int"}, lambda X, y: (X, y), "2 mistakes"),
     ],

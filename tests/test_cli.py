@@ -237,3 +237,32 @@ def test_nothing_that_is_read_is_overwritten(frame, tmp_path):
 def test_help_needs_nothing_heavy():
     code = "import sys, sswim.cli; print([m for m in ('torch', 'pandas', 'sklearn', 'matplotlib') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_european_table_from_end_to_end(tmp_path):
+    hours = pd.date_range("2024-02-01", periods=300, freq="h")
+    load = 100 + 20 * np.sin(np.arange(300) / 24 * 2 * np.pi)
+    rows = [
+        f"{t:%d.%m.%Y %H:%M};{v:.2f};{w:.1f};Ulm".replace(".", ",", 0) for t, v, w in zip(hours, load, load / 3, strict=True)
+    ]
+    rows = [";".join([cells[0], *(c.replace(".", ",") for c in cells[1:])]) for cells in (row.split(";") for row in rows)]
+    data, model, out = tmp_path / "last.csv", tmp_path / "m.sswim", tmp_path / "next.csv"
+    data.write_text("\n".join(["Zeit;Last;Wind;Stadt", *rows]) + "\n")
+    assert "'Stadt' holds text" in run("fit", data, *FIT, "--out", model, code=2).output
+    run("fit", data, *FIT, "--out", model, "--drop", "Stadt", "--target", "Last")
+    assert Forecaster.load(model).covariates == ("Wind",)
+    run(
+        "forecast", model, data, "--out", out, "--coverage", "0.8"
+    )  # the text in a column that the model has not seen is no matter
+    found = read_series(out)
+    assert list(found) == ["Last", "Last low", "Last high"] and found.index[0] == hours[-1] + pd.Timedelta("1h")
+    assert (found["Last low"] <= found["Last"]).all() and (found["Last"] <= found["Last high"]).all()
+    np.testing.assert_allclose(found["Last"], 100 + 20 * np.sin(np.arange(300, 300 + len(found)) / 24 * 2 * np.pi), atol=8)
+    assert "RSE" in run("evaluate", model, data).output
+    for words, message in (
+        (("--target", "Lst"), "--target: 'Lst' is not a column"),
+        (("--target", "Last", "--covariate", "Wind"), "omit --covariate"),
+        (("--time", "when"), "has no column 'when' of times"),
+        (("--columns", "Lasst"), "Did you mean 'Last'?"),
+    ):
+        assert message in run("fit", data, *FIT, "--out", model, "--drop", "Stadt", *words, code=2).output

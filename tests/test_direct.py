@@ -394,3 +394,33 @@ def test_covariates_have_directions_of_their_own(generator):
     assert torch.linalg.matrix_rank(directions) == 5
     own = principal_directions(values[:, 6:], 2)[1]
     torch.testing.assert_close(directions[6:, :2], own)
+
+
+TIME = np.arange(1000.0)
+SURE = {
+    "sine": np.sin(TIME / 24 * 2 * np.pi),
+    "two sines": np.sin(TIME / 24 * 2 * np.pi) + np.sin(TIME / 7.3 * 2 * np.pi),
+    "nearly a sine": np.sin(TIME / 24 * 2 * np.pi) + 1e-6 * np.random.default_rng(0).standard_normal(1000),
+    "line": 0.1 * TIME,
+    "parabola": 1e-4 * TIME**2,
+    "square wave": (TIME // 12) % 2,
+    "growing sine": np.sin(TIME / 24 * 2 * np.pi) * (1 + TIME / 500),
+}
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("name", SURE)
+def test_a_series_without_noise_is_foretold(name, skip):
+    """Its errors are rounding errors, which must not decide what is kept."""
+    rows = SURE[name][:, None]
+    model = Forecaster(48, 12, readout=Direct(skip=skip), random_state=0, verbose=0).fit(rows[:800])
+    assert model.evaluate(rows[800 - 48 :]).rmse < 0.01 * np.ptp(rows[800:])
+
+
+def test_a_stretch_at_rest_does_not_decide_alone():
+    """In a block in which nothing happens, the last value makes no error at all."""
+    rng = np.random.default_rng(0)
+    rows = 10.0 * (rng.random((1600, 1)) < 0.02)
+    rows[300:500] = 0.0
+    model = Forecaster(48, 12, random_state=0, verbose=0).fit(rows[:1200])
+    assert model.evaluate(rows[1200 - 48 :]).rse < 1.03  # the mean has 1, the last value 1.4

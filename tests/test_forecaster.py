@@ -258,7 +258,6 @@ def test_missing_values(walk):
         (lambda x: x, {"hidden": 750}, r"hidden must list one width per hidden layer, such as \(750,\)"),
         (lambda x: x, {"hidden": ()}, r"hidden must list one width per hidden layer, such as \(750,\), got \(\)"),
         (lambda x: x, {"hidden": (2.5,)}, "hidden must be a whole number >= 1, got 2.5"),
-        (lambda x: x[:60], {"hidden": (750,)}, "hidden: 750 neurons need as many different pairs of samples, but only"),
     ],
 )
 def test_bad_input_is_refused(walk, data, options, message):

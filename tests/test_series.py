@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sswim.datasets import SERIES, SeriesSet, fill_zeros, load_series, read_text, series_set, write_series
+from sswim import Forecaster
+from sswim.data.series import as_series, continue_index
+from sswim.datasets import SERIES, SeriesSet, fill_zeros, load_series, read_series, read_text, series_set, write_series
 
 TRAFFIC = {"metr-la": ("df", ["773869", "767541", "767542"]), "pems-bay": ("speed", [400001, 400017, 400030])}
 TEXTS = {"solar": "solar_AL.txt", "electricity": "electricity.txt", "exchange-rate": "exchange_rate.txt"}
@@ -311,3 +313,92 @@ def test_stand_ins(real_data, name, shape):
     assert series.shape == shape and np.isfinite(series).all(axis=None)
     assert SERIES[name].breaks is None or len(series) % SERIES[name].breaks == 0
     assert isinstance(series.index, pd.DatetimeIndex) == name.startswith("aemo")
+
+
+# --- tables of all kinds ---------------------------------------------------------------------------------------------
+
+
+def csv_file(folder, *lines):
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+HOURS = pd.date_range("2024-02-01", periods=400, freq="h")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_european_tables(tmp_path, mark):
+    values = [1234.5, 2.25, -0.5, 1e6 + 0.125]
+    cells = ["1.234,5", "2,25", "-0,5", "1.000.000,125"]
+    rows = [mark.join([f"{t:%d.%m.%Y %H:%M}", cells[i % 4], cells[(i + 1) % 4]]) for i, t in enumerate(HOURS)]
+    found = read_series(csv_file(tmp_path, mark.join(["Zeit", "Last", "Wind"]), *rows))
+    pd.testing.assert_index_equal(found.index, HOURS, check_names=False, exact="equiv")
+    assert found["Last"].tolist() == [values[i % 4] for i in range(400)] and list(found) == ["Last", "Wind"]
+
+
+def test_tables_without_a_header_keep_their_first_row(tmp_path):
+    assert read_series(csv_file(tmp_path, "1,2", "3,4", "5,6")).to_numpy().tolist() == [[1, 2], [3, 4], [5, 6]]
+    found = read_series(csv_file(tmp_path, "2024-01-01,1,2", "2024-01-02,3,4", "2024-01-03,5,6"))
+    assert found.to_numpy().tolist() == [[1, 2], [3, 4], [5, 6]] and found.index[0] == pd.Timestamp("2024-01-01")
+    numbered = read_series(csv_file(tmp_path, "0,1,2", "5,6,7", "8,9,10"))  # a header of numbers, as pandas writes it
+    assert list(numbered) == ["0", "1", "2"] and len(numbered) == 2
+
+
+@pytest.mark.parametrize("form", ["%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M", "%d-%m-%Y %H:%M"])
+def test_days_and_months_are_told_apart_by_regular_steps(tmp_path, form):
+    rows = [f"{t.strftime(form)},{i}" for i, t in enumerate(HOURS[: 24 * 10])]  # the days 1 to 10 could be months
+    found = read_series(csv_file(tmp_path, "time,load", *rows))
+    assert found.index[0] == HOURS[0] and found.index[-1] == HOURS[239]
+    few = csv_file(tmp_path, "time,load", *rows[:20])  # one day alone does not tell
+    with pytest.raises(ValueError, match="may begin with the day or with the month. Say which: date_format="):
+        read_series(few)
+    assert read_series(few, date_format=form).index[0] == HOURS[0]
+    with pytest.raises(ValueError, match="times in 'time' are not written as '%Y' says"):
+        read_series(few, date_format="%Y")
+
+
+def test_columns_are_chosen_by_name(tmp_path):
+    path = csv_file(tmp_path, "load,when,town,wind", "1,2024-01-01,Ulm,3", "2,2024-01-02,Ulm,4", "3,2024-01-03,Ulm,5")
+    found = read_series(path, time="when", drop=["town"])
+    assert list(found) == ["load", "wind"] and isinstance(found.index, pd.DatetimeIndex)
+    assert list(read_series(path, time="when", columns=["wind", "load"])) == ["wind", "load"]
+    for options, message in (
+        ({"columns": ["lod"]}, "table.csv: has no column 'lod'. Did you mean 'load'. Its columns: 'load', 'when'"),
+        ({"time": "wen"}, "table.csv: has no column 'wen' of times. Did you mean 'when'"),
+        ({"time": "when"}, "but 'town' holds text, first 'Ulm' in data row 1. Leave the column out"),
+    ):
+        with pytest.raises(ValueError, match=message.replace("'. Its", "'[?.] Its")):
+            read_series(path, **options)
+    with pytest.raises(ValueError, match="has 2 columns called 'a'. Rename all but one."):
+        read_series(csv_file(tmp_path, "a,b,a", "1,2,3", "4,5,6"))
+
+
+@pytest.mark.parametrize("kind", [str, object, "timestamp[ns][pyarrow]"])
+def test_times_of_any_type_are_times(kind):
+    index = HOURS.astype(str) if kind is str else pd.Index(list(map(str, HOURS)), dtype=object) if kind is object else HOURS
+    index = index if kind in (str, object) else pd.Index(index, dtype=kind)
+    found = as_series(pd.DataFrame({"a": np.arange(400.0)}, index=index).drop(index=index[50:60]))
+    assert found.gaps == 1 and [len(s) for s in found.segments] == [50, 340]
+    assert continue_index(found.indexes[-1], 1)[0] == HOURS[-1] + pd.Timedelta("1h")
+
+
+def test_labels_that_say_nothing_are_refused():
+    x = np.zeros((4, 2))
+    for index, message in (
+        (pd.MultiIndex.from_product([["a", "b"], [1, 2]]), "as stacked series do. Pass a list of series, one for each."),
+        (pd.Index(list("abcd")), "labels of rows must be times or numbers, but are of type .*, such as 'a'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            as_series(pd.DataFrame(x, index=index))
+    with pytest.raises(ValueError, match="several columns are called 'a'. Rename them."):
+        as_series(pd.DataFrame(x, columns=["a", "a"]))
+    mixed = HOURS[:100].append(HOURS[99] + pd.to_timedelta(np.cumsum([30, 45] * 100), unit="min"))
+    with pytest.raises(ValueError, match="times must have a usual step, but the commonest, .*, is that of 33% of all rows"):
+        as_series(pd.DataFrame({"a": np.zeros(300)}, index=mixed))
+
+
+def test_windows_that_gaps_cost_are_told():
+    frame = pd.DataFrame({"a": np.sin(np.arange(400.0)), "b": np.cos(np.arange(400.0))}, index=HOURS)
+    with pytest.warns(UserWarning, match="4 gaps in the time index part it into 5 stretches, and 1.% of all windows"):
+        Forecaster(12, 6, hidden=(5,), random_state=0, verbose=0).fit(frame.drop(index=HOURS[[60, 130, 200, 280]]))

@@ -293,9 +293,14 @@ def test_two_samples_are_enough(generator):
     assert GradientPairs().draw(log_p, 1, generator).tolist() == [[1, 0]]
 
 
-def test_too_many_neurons_is_a_clear_error(generator):
-    with pytest.raises(ValueError, match=r"hidden: 4 neurons need .* only 3 of 3 pairs are admissible .* Use fewer neurons"):
-        GradientPairs().draw(torch.zeros(3, dtype=torch.float64), 4, generator)
+def test_more_neurons_than_pairs_draw_them_again(generator):
+    log_p = torch.tensor([0.0, -math.inf, 0.0], dtype=torch.float64)
+    found = GradientPairs().draw(log_p, 5, generator).tolist()
+    assert found[:2] == found[2:4] and found[4] == found[0] and sorted(found[:2]) == [[1, 0], [2, 1]]
+    none = torch.full((3,), -math.inf, dtype=torch.float64)  # all pairs alike
+    assert sorted(GradientPairs().draw(none, 3, generator).tolist()) == [[1, 0], [2, 0], [2, 1]]
+    with pytest.raises(ValueError, match="X: at least two training samples are needed to draw a pair."):
+        GradientPairs().draw(none[:0], 1, generator)
 
 
 def test_minimum_norm_rule():

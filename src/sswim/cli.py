@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sswim._version import __version__
+from sswim.arguments import columns_of, covariates_of, figures, option, setting, widths
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -30,6 +31,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any option of the estimator, such as kernel=hat or steps__weights=random; may be repeated."),
 ]
+Time = Annotated[str | None, typer.Option(help="Column that holds the times. Default: the first, if it looks like times.")]
+Dates = Annotated[str | None, typer.Option(help="How times are written, such as '%d/%m/%Y %H:%M'.")]
 Missing = Annotated[str, typer.Option(help="What to do about missing values: error or interpolate.")]
 
 
@@ -114,6 +117,13 @@ def fit(
     covariate: Annotated[
         list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")
     ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")
+    ] = None,
+    columns: Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    time: Time = None,
+    date_format: Dates = None,
     training: Annotated[str | None, typer.Option(help="sample+gradient, or gradient (from scratch).")] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs at most, where gradients train.")] = None,
     settings: Settings = None,
@@ -139,15 +149,17 @@ def fit(
             "random_state": seed,
             "verbose": not as_json,
         }
-        model = (Forecaster.paper if paper else Forecaster)(window, horizon, covariates=tuple(covariate or ()), **options)
+        rows = read_series(data, time=time, date_format=date_format, columns=columns, drop=drop or ())
+        known = covariates_of(list(map(str, rows.columns)), covariate, target)
+        model = (Forecaster.paper if paper else Forecaster)(window, horizon, covariates=known, **options)
         trained = paper_training(training) if paper else training
-        given = {"hidden": _widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
+        given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
         model.set_params(**{name: value for name, value in given.items() if value is not None})
         if epochs is not None:
             if training is None:
                 raise ValueError("--epochs is for a training by gradients: name one with --training.")
             model.set_params(training__epochs=epochs)
-        model.set_params(**dict(_setting(text) for text in settings or ())).fit(read_series(data), breaks=breaks)
+        model.set_params(**dict(setting(text) for text in settings or ())).fit(rows, breaks=breaks)
         model.save(out)
         summary = model.summary()
         if as_json:
@@ -161,6 +173,9 @@ def forecast(
     model: Model,
     data: Data,
     out: Annotated[Path | None, typer.Option(help="Where the forecast goes: CSV, Parquet or npz.")] = None,
+    coverage: Annotated[float | None, typer.Option(help="Add bounds that hold this part of the truth, such as 0.9.")] = None,
+    time: Time = None,
+    date_format: Dates = None,
     as_json: Json = False,
 ) -> None:
     """Forecast the rows that follow on a series."""
@@ -171,25 +186,34 @@ def forecast(
 
         if out is not None:
             check_place(out, data, model)
-        result = Forecaster.load(model).predict(read_series(data))
+        fitted = Forecaster.load(model)
+        rows = read_series(data, time=time, date_format=date_format, columns=columns_of(fitted))
+        result = fitted.predict(rows)
+        if coverage is not None:
+            low, high = fitted.predict_interval(rows, coverage)
+            result = result.join(low.add_suffix(" low")).join(high.add_suffix(" high"))
         if out is not None:
             write_series(result, out)
         if as_json:
-            rows = [{str(k): float(v) for k, v in row.items()} for _, row in result.iterrows()]
-            return _print_json({"index": [str(i) for i in result.index], "forecast": rows})
+            shown = [{str(k): float(v) for k, v in row.items()} for _, row in result.iterrows()]
+            return _print_json({"index": [str(i) for i in result.index], "forecast": shown})
         if out is None:
             return typer.echo(result.to_string(max_cols=12))  # a console would break long lines
         console.print(f"{len(result)} rows of {result.shape[1]} channels: {out}")
 
 
 @app.command()
-def evaluate(model: Model, data: Data, breaks: Breaks = None, as_json: Json = False) -> None:
+def evaluate(
+    model: Model, data: Data, breaks: Breaks = None, time: Time = None, date_format: Dates = None, as_json: Json = False
+) -> None:
     """Test a model on every window of a series."""
     with _plain_errors():
         from sswim.datasets import read_series
         from sswim.forecaster import Forecaster
 
-        result = Forecaster.load(model).evaluate(read_series(data), breaks=breaks)
+        fitted = Forecaster.load(model)
+        rows = read_series(data, time=time, date_format=date_format, columns=columns_of(fitted))
+        result = fitted.evaluate(rows, breaks=breaks)
         if as_json:
             return _print_json(result.to_dict())
         console.print(str(result), highlight=False)
@@ -224,11 +248,11 @@ def classify(
         for place, argument in ((out, "--out"), (model_file, "--model")):
             if place is not None:
                 check_place(place, name=argument)
-        options: Facts = {"hidden": _widths(hidden), "random_state": seed, "verbose": not as_json}
+        options: Facts = {"hidden": widths(hidden), "random_state": seed, "verbose": not as_json}
         options |= {name: value for name, value in (("encoder", encoder), ("readout", readout)) if value is not None}
         if not fields:
             options["fields"] = None
-        inside = dict(_setting(text) for text in settings or ())
+        inside = dict(setting(text) for text in settings or ())
         result = run_classification(data, out, model_file, samples=samples, paper=paper, inside=inside, **options)
         summary = result.pop("summary")
         if as_json:
@@ -273,7 +297,7 @@ def experiment(
         if render_only:
             runs = load_runs(name, folder)
         else:
-            chosen = dict(_option(text) for text in options or ())
+            chosen = dict(option(text) for text in options or ())
             runs = run(
                 name, folder, data=data or (), seeds=seeds, quick=quick, resume=resume, options=chosen, verbose=not as_json
             )
@@ -328,53 +352,8 @@ def bench(
         columns = list(next((value for value in rows.values() if isinstance(value, dict)), {"value": None}))
         table = Table("figure", *columns, title=f"sswim bench {name}")
         for key, value in rows.items():
-            table.add_row(key, *map(_figures, value.values() if isinstance(value, dict) else [value]))
+            table.add_row(key, *map(figures, value.values() if isinstance(value, dict) else [value]))
         console.print(table)
-
-
-def _widths(text: str | None) -> tuple[int, ...] | None:
-    """Return the neurons per hidden layer."""
-    try:
-        return None if text is None else tuple(int(n) for n in text.split(","))
-    except ValueError:
-        raise ValueError(f"--hidden must be whole numbers separated by commas, got {text!r}.") from None
-
-
-def _setting(text: str) -> tuple[str, object]:
-    """Return name and value of ``name=value``: numbers, true, false, none, text, or several of these with commas between."""
-    name, equals, values = text.partition("=")
-    if not equals or not name or not values:
-        raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
-
-    def value(word: str) -> str | int | float | bool | None:
-        named = {"true": True, "false": False, "none": None}
-        if word.lower() in named:
-            return named[word.lower()]
-        for kind in (int, float):
-            try:
-                return kind(word)
-            except ValueError:
-                pass
-        return word
-
-    found = tuple(value(word.strip()) for word in values.split(","))
-    return name.strip(), found[0] if len(found) == 1 else found
-
-
-def _option(text: str) -> tuple[str, object]:
-    """Return name and value of ``name=value``, or of ``name=value,value``."""
-    name, equals, values = text.partition("=")
-    if not equals or not name or not values:
-        raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
-    found = [int(v) if v.strip().lstrip("-").isdigit() else v.strip() for v in values.split(",")]
-    return name.strip(), found[0] if len(found) == 1 else found
-
-
-def _figures(value: object) -> str:
-    """Return a number, or several, as text."""
-    if isinstance(value, list):
-        return " .. ".join(_figures(v) for v in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

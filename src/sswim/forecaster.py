@@ -182,6 +182,7 @@ class Forecaster(Estimator[ForecastModel]):
         rows, stride = [torch.from_numpy(segment) for segment in series.segments], options.readout.stride
         windows = Windows(rows, self.window, self.horizon, stride)
         series.check_length(self.window, self.horizon, len(windows))
+        series.warn_of_gaps(self.window, self.horizon)
         kept = kept_for_training(len(windows), self.validation)
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -27,11 +28,14 @@ class Series:
         The rows' labels, where the user gave any.
     columns : list or None
         The channels' names, where the user gave any.
+    gaps : int
+        How often a time index jumps.
     """
 
     segments: list[np.ndarray]
     indexes: list[pd.Index | None]
     columns: Columns | None
+    gaps: int = 0
 
     @property
     def channels(self) -> int:
@@ -54,6 +58,19 @@ class Series:
             f"but only {windows} fit into {total} rows{parts} (n_samples = {total}). Use a shorter window, horizon or stride, "
             "or more data."
         )
+
+    def warn_of_gaps(self, window: int, horizon: int) -> None:
+        """Warn if gaps in a time index cost more than a tenth of all windows."""
+        rows, length = sum(map(len, self.segments)), window + horizon - 1
+        used = sum(max(len(segment) - length, 0) for segment in self.segments)
+        lost = 1 - used / max(rows - length, 1)
+        if self.gaps and lost > 0.1:
+            warnings.warn(
+                f"series: {self.gaps} gaps in the time index part it into {len(self.segments)} stretches, and {lost:.0%} of "
+                "all windows would cross one: these are not used. To use them, insert the absent rows (`asfreq`) and pass "
+                "missing='interpolate' (--missing interpolate).",
+                stacklevel=4,
+            )
 
     def check_channels(self, count: int, columns: Sequence[Hashable] | None, model: str) -> None:
         """Check that there are as many channels, of the same names, as a model was fitted to."""
@@ -90,13 +107,15 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
     columns = frames[0][2]
     if any(other != columns for _, _, other in frames):
         raise ValueError(f"{name}: all series must have the same column names in the same order.")
-    segments, indexes = [], []
+    segments, indexes, gaps = [], [], 0
     for values, index, _ in frames:
-        cuts = sorted({*_given_breaks(breaks, len(values)), *_index_breaks(index, name)})
+        jumps = _index_breaks(index, name)
+        gaps += len(jumps)
+        cuts = sorted({*_given_breaks(breaks, len(values)), *jumps})
         for first, last in zip([0, *cuts], [*cuts, len(values)], strict=True):
             segments.append(values[first:last])
             indexes.append(None if index is None else index[first:last])
-    return Series(segments, indexes, columns)
+    return Series(segments, indexes, columns, gaps)
 
 
 def is_several(data: object) -> bool:
@@ -115,7 +134,9 @@ def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | 
     if isinstance(data, pd.Series):
         data = data.to_frame()
     if isinstance(data, pd.DataFrame):
-        index, columns = data.index, list(data.columns)
+        index, columns = _labels(data.index, name), list(data.columns)
+        if data.columns.has_duplicates:
+            raise ValueError(f"{name}: several columns are called {data.columns[data.columns.duplicated()][0]!r}. Rename them.")
         text = [c for c in data if not pd.api.types.is_numeric_dtype(data[c])]
         if text:
             raise TypeError(f"{name}: all columns must be numbers, but {text[0]!r} is of type {data[text[0]].dtype}.")
@@ -137,6 +158,27 @@ def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | 
     if values.shape[1] == 0:
         raise ValueError(f"{name} has 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
     return _finite(values, columns, name, missing), index, columns
+
+
+def _labels(index: pd.Index, name: str) -> pd.Index:
+    """Return the labels of rows: times as such, whatever they came as, or numbers."""
+    if isinstance(index, pd.MultiIndex):
+        raise TypeError(
+            f"{name}: rows must have one label each, a time or a number, but have {index.nlevels} ({list(index.names)}), as "
+            "stacked series do. Pass a list of series, one for each."
+        )
+    if isinstance(index, (pd.DatetimeIndex, pd.PeriodIndex)) or pd.api.types.is_numeric_dtype(index.dtype):
+        return index
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
+            return pd.DatetimeIndex(pd.to_datetime(index))
+    except (TypeError, ValueError):
+        shown = f"{index[0]!r}" if len(index) else index.dtype
+        raise TypeError(
+            f"{name}: labels of rows must be times or numbers, but are of type {index.dtype}, such as {shown}. Set times as "
+            "the index, or drop it (`reset_index(drop=True)`)."
+        ) from None
 
 
 def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str) -> np.ndarray:
@@ -189,10 +231,19 @@ def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
     steps = index.to_series().diff().iloc[1:]
     if (steps <= pd.Timedelta(0)).any():
         row = int((steps <= pd.Timedelta(0)).to_numpy().argmax()) + 1
-        raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. Sort it, drop duplicates.")
+        raise ValueError(
+            f"{name}: times must increase, but row {row} ({index[row]}) does not. Sort the rows and drop duplicates; if "
+            "several series are stacked, pass a list of them."
+        )
     if _frequency(index) is not None:
         return []  # months and business days are regular too, though their steps differ
     usual = steps.mode().iloc[0]
+    share = float((steps == usual).mean())
+    if share < 0.8:
+        raise ValueError(
+            f"{name}: times must have a usual step, but the commonest, {usual}, is that of {share:.0%} of all rows only. "
+            "Resample the series first, as by `resample('1h').mean()`."
+        )
     return list(np.flatnonzero((steps != usual).to_numpy()) + 1)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sswim.options import nearest
 from sswim.writing import whole_file
 
 __all__ = ["read_series", "write_series"]
@@ -27,11 +31,41 @@ def _suffix(path: Path) -> str:
     return path.suffix.lower()
 
 
-def read_series(path: str | os.PathLike[str]) -> pd.DataFrame:
+@dataclass(frozen=True)
+class _Wanted:
+    """What a user says of a table."""
+
+    time: str | None = None
+    date_format: str | None = None
+    columns: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+
+
+def read_series(
+    path: str | os.PathLike[str],
+    *,
+    time: str | None = None,
+    date_format: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+) -> pd.DataFrame:
     """Read a series, one row per time step, from a CSV, Parquet or npz file.
 
-    A first CSV column that holds times, or is called like one (``time``, ``date``, ``timestamp``, ``index``), becomes the
-    index. An npz file holds the array ``x`` (time x channels), and if it likes ``columns``, ``start`` and ``step_minutes``.
+    A CSV file may have commas, semicolons, tabs or bars between its cells, decimal commas if not commas between cells, and a
+    header or none. Its column of times is the one that `time` names, or the first one, if it holds times or is called like one
+    (``time``, ``date``, ``timestamp``, ``index``). An npz file holds the array ``x`` (time x channels), and if it likes
+    ``columns``, ``start`` and ``step_minutes``.
+
+    Parameters
+    ----------
+    path : str or path
+    time : str, optional
+        Column that holds the times.
+    date_format : str, optional
+        How times are written, such as ``"%d/%m/%Y %H:%M"``. Days and months that could be exchanged are told apart by the
+        regular steps that they make, and refused if these do not tell.
+    columns, drop : sequence of str
+        Columns to keep, in this order, or to leave out. Default: all are kept.
 
     Raises
     ------
@@ -39,11 +73,12 @@ def read_series(path: str | os.PathLike[str]) -> pd.DataFrame:
         With the file's name, what is wrong with it, and where.
     """
     path = Path(path)
-    suffix = _suffix(path)
+    suffix, wanted = _suffix(path), _Wanted(time, date_format, columns, drop)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
     try:
-        frame = READERS[suffix](path)
+        frame = _indexed(READERS[suffix](path), wanted, guess=suffix == ".csv")
+        frame = _chosen(frame, wanted)
     except _Unfit as error:
         raise ValueError(f"{path}: {error}") from None
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
@@ -57,27 +92,132 @@ def read_series(path: str | os.PathLike[str]) -> pd.DataFrame:
         where = f", first {column.iloc[bad[0]]!r} in data row {bad[0] + 1}" if len(bad) else ""
         raise ValueError(
             f"{path}: all columns but the time must be numbers, but {text[0]!r} holds text{where}. "
-            "Remove the column or mend the value."
+            "Leave the column out (drop, --drop), or mend the value."
         )
     return frame
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    frame = pd.read_csv(path)
-    if frame.shape[1] < 2:
+def _chosen(frame: pd.DataFrame, wanted: _Wanted) -> pd.DataFrame:
+    """Return the columns that are wanted."""
+    names = {str(name): name for name in frame.columns}
+    for name in [*(wanted.columns or ()), *wanted.drop]:
+        if name not in names:
+            raise _Unfit(f"has no column {name!r}.{nearest(name, list(names))} Its columns: {', '.join(map(repr, names))}.")
+    kept = list(names) if wanted.columns is None else list(wanted.columns)
+    return frame[[names[name] for name in kept if name not in wanted.drop]]
+
+
+def _indexed(frame: pd.DataFrame, wanted: _Wanted, *, guess: bool) -> pd.DataFrame:
+    """Return the table with its times as the index, if it has any."""
+    if len(set(map(str, frame.columns))) < frame.shape[1]:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise _Unfit(f"has two columns called {twice!r}. Rename one.")
+    names = {str(name): name for name in frame.columns}
+    if wanted.time is not None and wanted.time not in names:
+        raise _Unfit(f"has no column {wanted.time!r} of times.{nearest(wanted.time, list(names))} Its columns: {list(names)}.")
+    if wanted.time is None and (not guess or frame.shape[1] < 2):
         return frame
-    first = frame.columns[0]
-    named = str(first).strip().lower() in {"time", "date", "datetime", "timestamp", "index"}
-    if not named and not str(first).startswith("Unnamed") and pd.api.types.is_numeric_dtype(frame[first]):
+    first = frame.columns[0] if wanted.time is None else names[wanted.time]
+    numbers = pd.api.types.is_numeric_dtype(frame[first])
+    named = str(first).strip().lower() in {"time", "date", "datetime", "timestamp", "index"} or str(first).startswith("Unnamed")
+    if wanted.time is None and numbers and not named:
         return frame
-    if not pd.api.types.is_numeric_dtype(frame[first]):
+    if not numbers:
+        times = _times(frame[first], wanted)
+        if times is None:
+            return frame  # text that is no time: the caller says so
+        name = first if isinstance(first, str) else None
+        return frame.drop(columns=first).set_index(pd.DatetimeIndex(times, name=name))
+    return frame.set_index(first)
+
+
+# Days and months, in either order, and a year.
+EITHER = re.compile(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d{4}|\d{2})\b")
+
+
+def _times(column: pd.Series, wanted: _Wanted) -> pd.Series | None:
+    """Return a column of text as times, or None if it holds none."""
+    text = column.astype(str)
+    if wanted.date_format is not None:
+        try:
+            return pd.to_datetime(text, format=wanted.date_format)
+        except ValueError as error:
+            raise _Unfit(f"times in {column.name!r} are not written as {wanted.date_format!r} says ({error}).") from None
+    either = EITHER.match(text.iloc[0]) if len(text) else None
+    ways = (False,) if either is None else (True,) if "." in either[0] else (False, True)  # with dots days always come first
+    found: list[pd.Series] = []
+    for day_first in ways:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
-                frame[first] = pd.to_datetime(frame[first])
+                parsed = pd.to_datetime(text, dayfirst=day_first)
         except (ValueError, TypeError):
-            return frame  # text that is no time: the caller says so
-    return frame.set_index(first)
+            continue
+        if not any(parsed.equals(other) for other in found):
+            found.append(parsed)
+    if len(found) < 2:
+        return found[0] if found else None
+    regular = [times for times in found if _regular(times)]
+    if len(regular) == 1:
+        return regular[0]
+    raise _Unfit(
+        f"times such as {text.iloc[0]!r} may begin with the day or with the month. Say which: date_format='%d/%m/%Y' or "
+        "'%m/%d/%Y' (--date-format), with %H:%M if there are hours."
+    )
+
+
+def _regular(times: pd.Series) -> bool:
+    """Return whether times follow each other in equal steps."""
+    steps = times.diff().iloc[1:]
+    return len(steps) > 1 and steps.nunique() == 1 and bool(steps.iloc[0] > pd.Timedelta(0))
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Read a table whose cells are parted in any of the usual ways, with a header or none."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        lines = [line for line in file.read(65536).splitlines()[:50] if line.strip()]
+    if not lines:
+        raise _Unfit("holds no rows or no columns.")
+    lines = lines[:-1] if len(lines) > 2 else lines  # the last one may be cut
+    parted = {mark: [next(csv.reader([line], delimiter=mark)) for line in lines] for mark in ",;\t|"}
+    # The mark that parts every line into equally many cells, and most of them.
+    widths = {mark: len(rows[0]) for mark, rows in parted.items() if len({len(row) for row in rows}) == 1}
+    mark = max(widths, key=lambda m: (widths[m], m == ",")) if widths and max(widths.values()) > 1 else ","
+    rows = parted[mark]
+    decimal = "," if mark != "," and any(COMMA.fullmatch(cell.strip()) for row in rows[1:] for cell in row) else "."
+    header = None if _is_data(rows[0], decimal) and not _counts(rows[0]) else 0
+    names = [cell.strip() for cell in rows[0]] if header == 0 else []
+    twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
+    if twice:
+        raise _Unfit(f"has {names.count(twice[0])} columns called {twice[0]!r}. Rename all but one.")
+    return pd.read_csv(path, sep=mark, decimal=decimal, header=header, thousands="." if decimal == "," else None)
+
+
+COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
+
+
+def _is_data(cells: Sequence[str], decimal: str) -> bool:
+    """Return whether a line holds numbers, perhaps after a time, and so is no header."""
+
+    def number(cell: str) -> bool:
+        try:
+            float(cell.replace(",", ".") if decimal == "," else cell)
+        except ValueError:
+            return False
+        return True
+
+    def moment(cell: str) -> bool:
+        return bool(re.match(r"\s*(\d{4}-\d{1,2}|\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4})", cell))
+
+    first, *others = cells
+    return (number(first) or moment(first)) and all(number(cell) or not cell.strip() for cell in others)
+
+
+def _counts(cells: Sequence[str]) -> bool:
+    """Return whether a line numbers its columns, from 0 on, or from 1 on if there are several, and so is a header."""
+    given = [cell.strip() for cell in cells]
+    from_0, from_1 = ([str(i + first) for i in range(len(given))] for first in (0, 1))
+    return (len(given) > 1 and given == from_0) or (len(given) > 4 and given == from_1)
 
 
 def _read_npz(path: Path) -> pd.DataFrame:
@@ -93,7 +233,11 @@ def _read_npz(path: Path) -> pd.DataFrame:
         columns = list(map(str, data["columns"])) if "columns" in data else list(range(x.shape[1]))
         index = None
         if "start" in data and "step_minutes" in data:
-            index = pd.date_range(str(data["start"]), periods=len(x), freq=f"{int(data['step_minutes'])}min")
+            start = pd.to_datetime(str(data["start"]), errors="coerce")
+            if pd.isna(start):
+                warnings.warn(f"{path}: 'start' is no time ({str(data['start'])!r}): rows are numbered.", stacklevel=4)
+            else:
+                index = pd.date_range(start, periods=len(x), freq=f"{int(data['step_minutes'])}min")
         return pd.DataFrame(x, index=index, columns=columns)
 
 

@@ -36,6 +36,10 @@ RATIOS = (0.03, 0.1, 0.3, 1.0)
 COMPANY = 2.0
 # A combination below this share is nothing.
 LEAST = 0.005
+# The least error of a block that counts, as a part of the mean over blocks.
+QUIET = 0.05
+# Errors below this part of those of the best naive forecast are rounding errors.
+ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +121,13 @@ class _Weighing:
         whole, self.held = sums.part(blocks, outputs), [sums.block(b, outputs) for b in blocks]
         near = [[part for b, part in enumerate(self.held) if abs(b - left) <= gap] for left in blocks]
         self.train = [Solver(partial(without, whole, left_out), one) for left_out in near]
-        # Every block has the same say, however large its errors: they are divided by those of the best naive forecast.
+        # Every block has the same say, however large its errors: they are divided by those of the best naive forecast. But a
+        # block in which next to nothing happens, so that naive forecasts make no errors, must not decide alone.
         usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in self.held]
-        least = max(1e-9 * sum(usual) / len(usual), 1e-300)
+        least = max(QUIET * sum(usual) / len(usual), 1e-300)
         self.say = [1 / max(error, least) for error in usual]
+        naive_errors = [torch.stack([p.errors(w[None]) for w in self.naive.values()]).amin(dim=0) for p in self.held]  # (C,)
+        self.floor = ROUNDING * sum((say * e for say, e in zip(self.say, naive_errors, strict=True)), torch.zeros(()))
         self.known: list[dict[int, Tensor]] = [{} for _ in blocks]
 
     def fold_weights(self, model: Model, fold: int) -> Tensor:
@@ -139,6 +146,7 @@ class _Weighing:
             before = before + say * held.errors(start.expand(len(held.gram), -1, -1))
             total = total + say * self._path(solver, held, size, shared, start, lambdas)
         assert isinstance(total, Tensor) and isinstance(before, Tensor)
+        total = torch.maximum(total, self.floor.sum()[None] if shared else self.floor)
         relative = total / before.clamp_min(1e-9 * before.mean().clamp_min(1e-300))
         judged = relative + company * (total.sum(dim=1) / before.sum().clamp_min(1e-300))[:, None]
         best = index_of_least(judged)
@@ -167,6 +175,11 @@ class _Weighing:
             both = torch.einsum("cmfr,ckfr->cmk", w, seen)
             both += held.energy.sum(dim=1)[:, None, None] - cross[:, :, None] - cross[:, None]
             found.append(self.say[fold] * both)
+        # Errors of a series that can be foretold exactly are rounding errors, which may even be below 0.
+        floor = (self.floor / len(found))[:, None]
+        for both in found:
+            errors = both.diagonal(dim1=1, dim2=2)
+            errors.copy_(torch.maximum(errors, floor))
         return torch.stack(found)
 
 
@@ -265,7 +278,8 @@ def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1
     shares = _on_simplex(energy, price)
     shares = torch.where(shares < LEAST, 0.0, shares)
     shares = shares / shares.sum(dim=1, keepdim=True)
-    resting = each.sum(dim=0).amin(dim=1) <= 1e-12 * usual  # a channel that never moved: the first naive forecast says all
+    last = each[:, :, 0].sum(dim=0)
+    resting = last <= 1e-12 * last.mean()  # a channel that never moved: the first naive forecast says all
     shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
     return shares, 1 - together.mean(dim=0)
 
@@ -273,14 +287,16 @@ def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1
 def _on_simplex(energy: Tensor, price: Tensor, steps: int = 500) -> Tensor:
     """Minimise half of ``a @ energy @ a`` plus ``price @ a`` over the simplex, for each channel.
 
-    By projected gradients with momentum.
+    By projected gradients with momentum. Models that are a hundred times as bad as the best one get nothing: they would only
+    make the steps small.
     """
-    models = energy.shape[-1]
-    size = energy.diagonal(dim1=1, dim2=2).sum(dim=1, keepdim=True)
-    a = ahead = torch.full_like(price, 1 / models)
+    models, errors = energy.shape[-1], energy.diagonal(dim1=1, dim2=2)
+    bad = errors > 100 * errors.amin(dim=1, keepdim=True)
+    size = errors.masked_fill(bad, 0.0).sum(dim=1, keepdim=True)
+    a = ahead = (~bad).to(price) / (~bad).sum(dim=1, keepdim=True)
     count, momentum = torch.arange(1, models + 1, device=price.device), 1.0
     for _ in range(steps):
-        step = ahead - ((energy @ ahead[:, :, None])[:, :, 0] + price) / size
+        step = (ahead - ((energy @ ahead[:, :, None])[:, :, 0] + price) / size).masked_fill(bad, -torch.inf)
         ranked = step.sort(dim=1, descending=True).values
         excess = (ranked.cumsum(dim=1) - 1) / count
         active = (ranked > excess).sum(dim=1, keepdim=True).clamp_min(1)

@@ -316,22 +316,22 @@ class GradientPairs(Options):
     def draw(self, log_p: Tensor, count: int, generator: torch.Generator) -> Tensor:
         """Draw `count` different pairs, one after the other, each with probability proportional to what is left.
 
-        Adding Gumbel noise to the logarithms and taking the largest does exactly that.
+        Adding Gumbel noise to the logarithms and taking the largest does exactly that. If there are fewer pairs, they are
+        drawn again in the same order; if none is admissible, as for a straight line, all are drawn alike.
 
         Returns
         -------
         Tensor of shape (count, 2), the samples of each pair
         """
         reachable = int((log_p > -math.inf).sum())
-        if count > reachable:
-            raise ValueError(
-                f"hidden: {count} neurons need as many different pairs of samples, but only {reachable} of {len(log_p)} "
-                "pairs are admissible (both inputs vary in time, and the targets differ by more than a constant). Use fewer "
-                "neurons, a larger initial_batch, more data, or GradientPairs(minimum_norm=0)."
-            )
+        if not len(log_p):
+            raise ValueError("X: at least two training samples are needed to draw a pair.")
+        if not reachable:
+            log_p, reachable = torch.zeros_like(log_p), len(log_p)
         uniform = torch.rand(len(log_p), dtype=torch.float64, generator=generator).to(log_p.device)
         scores = log_p - torch.log(-torch.log(uniform.clamp_min(1e-300)))
-        flat = scores.topk(count).indices
+        flat = scores.topk(min(count, reachable)).indices
+        flat = flat.repeat(-(-count // len(flat)))[:count]
         n = ((1 + torch.sqrt(1 + 8 * flat.double())) / 2).floor().long()  # row of the lower triangle
         n = torch.where(n * (n - 1) // 2 > flat, n - 1, n)  # the square root may round up
         return torch.stack([n, flat - n * (n - 1) // 2], dim=1)

@@ -1,0 +1,73 @@
+"""What words of the command line mean, and how numbers are printed there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sswim.forecaster import Forecaster
+
+__all__ = ["columns_of", "covariates_of", "figures", "option", "setting", "widths"]
+
+
+def columns_of(model: Forecaster) -> list[str] | None:
+    """Return the columns that a model was fitted to, if they have names: others in a file do not matter."""
+    names = model.model_.columns
+    return None if names is None or not all(isinstance(name, str) for name in names) else [str(name) for name in names]
+
+
+def covariates_of(columns: list[str], covariates: list[str] | None, targets: list[str] | None) -> tuple[str, ...]:
+    """Return the columns that are seen but not forecast."""
+    if targets is None:
+        return tuple(covariates or ())
+    if covariates is not None:
+        raise ValueError("--target makes all other columns covariates: omit --covariate.")
+    for name in targets:
+        if name not in columns:
+            raise ValueError(f"--target: {name!r} is not a column. The columns are {', '.join(map(repr, columns))}.")
+    return tuple(name for name in columns if name not in targets)
+
+
+def widths(text: str | None) -> tuple[int, ...] | None:
+    """Return the neurons per hidden layer."""
+    try:
+        return None if text is None else tuple(int(n) for n in text.split(","))
+    except ValueError:
+        raise ValueError(f"--hidden must be whole numbers separated by commas, got {text!r}.") from None
+
+
+def setting(text: str) -> tuple[str, object]:
+    """Return name and value of ``name=value``: numbers, true, false, none, text, or several of these with commas between."""
+    name, equals, values = text.partition("=")
+    if not equals or not name or not values:
+        raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
+
+    def value(word: str) -> str | int | float | bool | None:
+        named = {"true": True, "false": False, "none": None}
+        if word.lower() in named:
+            return named[word.lower()]
+        for kind in (int, float):
+            try:
+                return kind(word)
+            except ValueError:
+                pass
+        return word
+
+    found = tuple(value(word.strip()) for word in values.split(","))
+    return name.strip(), found[0] if len(found) == 1 else found
+
+
+def option(text: str) -> tuple[str, object]:
+    """Return name and value of ``name=value``, or of ``name=value,value``."""
+    name, equals, values = text.partition("=")
+    if not equals or not name or not values:
+        raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
+    found = [int(v) if v.strip().lstrip("-").isdigit() else v.strip() for v in values.split(",")]
+    return name.strip(), found[0] if len(found) == 1 else found
+
+
+def figures(value: object) -> str:
+    """Return a number, or several, as text."""
+    if isinstance(value, list):
+        return " .. ".join(figures(v) for v in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
