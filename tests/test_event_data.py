@@ -237,3 +237,19 @@ def test_shd(real_data):
     events, labels, test_events, test_labels = load_shd(real_data)
     assert (len(events), len(test_events)) == (len(labels), len(test_labels)) == (8156, 2264)
     assert max(int(c.max()) for _, c in events) == 69 and set(labels.tolist()) == set(range(20))
+
+
+def test_a_stray_event_is_refused_instead_of_filling_the_memory():
+    rng = np.random.default_rng(0)
+    samples = [(np.sort(rng.uniform(0, 100, 50)), rng.integers(0, 10, 50)) for _ in range(5)]
+    stray = [*samples, (np.array([3.0, 1e5]), np.array([1, 2]))]
+    with pytest.raises(
+        ValueError, match=r"X: events reach step 100000 \(sample 5; half of all come before .*ExactEvents\(steps="
+    ):
+        as_events(stray)
+    assert as_events(stray, window=100).window == 100
+    micro = [(times * 1e4, channels) for times, channels in samples]  # microseconds, as cameras have them
+    with pytest.raises(ValueError, match=r"Multiply times by a scale, such as ExactEvents\(scale=0.000"):
+        as_events(micro)
+    with pytest.raises(ValueError, match="X: channel 1000000000 .sample 5. would make 1000000001 channels.*merge="):
+        as_events([*samples, (np.array([3.0]), np.array([10**9]))])

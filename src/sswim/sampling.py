@@ -43,6 +43,7 @@ __all__ = ["STEPS", "ResolvedSteps", "Steps", "sample", "sample_network"]
 @torch.no_grad()
 def sample_network(network: SpikingNetwork, split: Split, steps: ResolvedSteps, readout: Solver, run: Run) -> SamplingReport:
     """Set all parameters of a network from samples (algorithm ``alg:sswim``)."""
+    network.check_memory(run.budget)
     batch = draw_batch(network, split.train, steps.initial_batch, run)  # line 1: X_I, Y_I
     signals, reports = batch.signals, []  # (D, O, M)
     for l, layer in enumerate(network.layers, start=1):  # line 2

@@ -18,6 +18,8 @@ from sswim.options import Options, check_integer, check_positive
 __all__ = ["EventStreams", "ExactEvents", "Sample", "as_events", "is_events"]
 
 Layout = tuple[int, ...]
+# How many steps and channels events may make by themselves.
+MOST_STEPS, MOST_CHANNELS = 5_000, 1_000_000
 # Times and channels, or a structured array.
 Sample = tuple[npt.ArrayLike, npt.ArrayLike] | np.ndarray
 
@@ -173,11 +175,31 @@ def as_events(
     if inputs is not None and most > check_integer("inputs", inputs, 1):
         raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
     last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
+    _check_sizes(times, channels, last if window is None else 1, most if inputs is None else 1)
     streams = EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
     streams.pixels = pixels
     if pixels is not None and inputs in (None, math.prod(pixels)):
         streams.layout, streams.inputs = pixels, math.prod(pixels)
     return streams
+
+
+def _check_sizes(times: Sequence[np.ndarray], channels: Sequence[np.ndarray], steps: int, inputs: int) -> None:
+    """Refuse numbers of steps and channels that follow from the events, and that no network could take."""
+    if steps > MOST_STEPS:
+        number, late = max(enumerate(float(t.max()) if len(t) else 0.0 for t in times), key=lambda found: found[1])
+        usual = float(np.median(np.concatenate(times)))
+        raise ValueError(
+            f"X: events reach step {late:.6g} (sample {number}; half of all come before {usual:.6g}), and a network is "
+            f"simulated on {MOST_STEPS} steps at most. Multiply times by a scale, such as "
+            f"ExactEvents(scale={100 / max(usual, 1):.1g}) for times in small units, or leave late events out with "
+            "ExactEvents(steps=...)."
+        )
+    if inputs > MOST_CHANNELS:
+        number, most = max(enumerate(int(c.max()) if len(c) else 0 for c in channels), key=lambda found: found[1])
+        raise ValueError(
+            f"X: channel {most} (sample {number}) would make {most + 1} channels, and a network has {MOST_CHANNELS} at most. "
+            "Drop stray events, or let neighbouring channels become one with ExactEvents(merge=...)."
+        )
 
 
 def _pair(number: int, sample: Sample) -> tuple[np.ndarray, np.ndarray]:

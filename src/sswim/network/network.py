@@ -172,6 +172,17 @@ class SpikingNetwork(nn.Module):
         each = 5 * max(self.hidden) * self.steps * itemsize
         return max(8, min(512, int((memory - fixed) / each)))
 
+    def check_memory(self, memory: int) -> None:
+        """Refuse hidden layers whose kernels, and whose products, take far more than a memory budget in bytes."""
+        itemsize = self.readout.weights.element_size()
+        kernels = sum(n * self.steps * (self.steps if l else self.window) for l, n in enumerate(self.hidden)) * itemsize
+        needed = kernels + 8 * sum(self.hidden) ** 2
+        if needed > 4 * memory:
+            raise ValueError(
+                f"hidden: {sum(self.hidden)} neurons on {self.steps} steps need about {needed / 1e9:.1f} GB, but memory is "
+                f"{memory / 1e9:.3g} GB. Use fewer neurons or steps, or more memory."
+            )
+
     def stream(self, batch: int, dtype: torch.dtype | None = None) -> Stream:
         """Return the hidden layers as a stream for `batch` series, with the traces that the output reads; see `Stream`."""
         return Stream(self.layers, self.readout.constants, self.window, batch, dtype)
