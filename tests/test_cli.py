@@ -145,7 +145,7 @@ def test_version():
     [
         ("time,a,b\n2024-01-01,1,2\n2024-01-02,x,3\n", "'a' holds text, first 'x' in data row 2"),
         ("a,b\n1,2\nfoo,3\n", "'a' holds text, first 'foo' in data row 2"),
-        ("", "not a readable csv file"),
+        ("", "holds no rows or no columns"),
         ("a,b\n", "holds no rows"),
         ("a,b\n1,2\n3,4\n", "too short"),
         ("a,b\n" + "1,\n" * 40, "holds NaN .* Pass missing='interpolate'"),

@@ -33,6 +33,10 @@ Settings = Annotated[
 ]
 Time = Annotated[str | None, typer.Option(help="Column that holds the times. Default: the first, if it looks like times.")]
 Dates = Annotated[str | None, typer.Option(help="How times are written, such as '%d/%m/%Y %H:%M'.")]
+Covariate = Annotated[list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")]
+Target = Annotated[list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")]
+Columns = Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")]
+Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
 Missing = Annotated[str, typer.Option(help="What to do about missing values: error or interpolate.")]
 
 
@@ -114,14 +118,10 @@ def fit(
         bool | None, typer.Option(help="Whether the output reads the window's rows instead of spikes. Default: no.")
     ] = None,
     scaling: Annotated[str | None, typer.Option(help="adaptive, window, standard, channel or none.")] = None,
-    covariate: Annotated[
-        list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")
-    ] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")
-    ] = None,
-    columns: Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")] = None,
+    covariate: Covariate = None,
+    target: Target = None,
+    columns: Columns = None,
+    drop: Drop = None,
     time: Time = None,
     date_format: Dates = None,
     training: Annotated[str | None, typer.Option(help="sample+gradient, or gradient (from scratch).")] = None,
