@@ -423,10 +423,7 @@ def test_mnist(real_data, monkeypatch):
     assert model.score(Xt[:1000], yt[:1000]) > 0.82
 
 
-EXPECTED = {"check_fit2d_1feature": "pairs of samples that differ cannot be drawn from so little"}
-
-
-@parametrize_with_checks([Classifier(hidden=(20,), random_state=0, verbose=0)], expected_failed_checks=lambda _: EXPECTED)
+@parametrize_with_checks([Classifier(hidden=(20,), random_state=0, verbose=0)])
 def test_sklearn_checks(estimator, check):
     check(estimator)
 
