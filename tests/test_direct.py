@@ -421,6 +421,6 @@ def test_a_stretch_at_rest_does_not_decide_alone():
     """In a block in which nothing happens, the last value makes no error at all."""
     rng = np.random.default_rng(0)
     rows = 10.0 * (rng.random((1600, 1)) < 0.02)
-    rows[300:500] = 0.0
+    rows[250:650] = 0.0  # longer than two of the blocks
     model = Forecaster(48, 12, random_state=0, verbose=0).fit(rows[:1200])
     assert model.evaluate(rows[1200 - 48 :]).rse < 1.03  # the mean has 1, the last value 1.4

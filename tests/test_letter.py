@@ -23,7 +23,8 @@ from sswim.network.kernels import KERNELS, REFRACTORY_KERNELS, Refractory
 from sswim.network.network import resolve_kernels
 from sswim.options import Randomness, Run
 from sswim.paper import PAPER_CLASSES, Switches
-from sswim.readout import Spikes, Trajectory, Voltage
+from sswim.readout import Spikes, Trajectory, Voltage, default_readout
+from sswim.regression import REGULARIZATION
 from sswim.sampling import STEPS
 from sswim.steps import CorrelationDelays, DotWeights, MeanStd
 from sswim.steps.residual import PlainDepth
@@ -282,6 +283,12 @@ def test_the_classifiers_settings_are_the_papers():
     assert shd.encoder == ExactEvents(steps=140, scale=100.0, exact=True)
     assert resolve_kernels("kernel", shd.kernel, 2) == (Morlet(1.0), Hat())
     assert inspect.signature(load_shd).parameters["merge"].default == 10
+
+
+def test_sample_solves_for_the_output_as_the_paper_does_by_itself():
+    network = SpikingNetwork(2, 2, window=10, horizon=3, hidden=(5,))
+    usual, named = default_readout(network), Forecaster.paper().readout
+    assert usual.replace(regularization=REGULARIZATION[usual.regularization]) == named
 
 
 def test_switches_lead_from_the_paper_to_ours():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -56,12 +57,16 @@ class EventBatch:
         counts.index_add_(0, place, torch.ones(len(place)))
         return counts.view(self.count, self.window, self.inputs)
 
+    @cached_property
+    def _by_sample(self) -> tuple[Tensor, Tensor]:
+        """The order of events by sample, found once however often samples are taken, and where each sample begins in it."""
+        counts = torch.bincount(self.samples, minlength=self.count)
+        return self.samples.argsort(stable=True), torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
+
     def take(self, numbers: Tensor) -> EventBatch:
         """Return the events of the samples numbered `numbers`, in that order; a sample may come several times."""
-        order = self.samples.argsort(stable=True)
-        ends = torch.bincount(self.samples, minlength=self.count).cumsum(dim=0)
-        first = torch.cat([ends.new_zeros(1), ends])[numbers]
-        length = ends[numbers] - first
+        order, ends = self._by_sample
+        first, length = ends[numbers], ends[numbers + 1] - ends[numbers]
         sample = torch.arange(len(numbers)).repeat_interleave(length)
         place = order[torch.arange(len(sample)) - (length.cumsum(dim=0) - length)[sample] + first[sample]]
         times, channels = self.times[place], self.channels[place]
