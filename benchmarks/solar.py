@@ -29,7 +29,7 @@ import sswim
 from sswim import Forecaster, LambdaSearch, Scaling, Steps, Trajectory
 from sswim.datasets import read_series
 from sswim.evaluate import Persistence
-from sswim.options import peak_memory
+from sswim.machine import peak_memory
 
 WINDOW, HORIZON = 168, 24
 

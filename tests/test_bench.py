@@ -12,7 +12,7 @@ from sswim.bench import forecasters, rivals, synthetic_series
 from sswim.bench.cases import bench_assembly, bench_fit, bench_training
 from sswim.cli import app
 from sswim.evaluate import Persistence
-from sswim.options import peak_memory
+from sswim.machine import peak_memory
 
 
 def test_the_literal_reading_and_the_exact_fit_give_the_same_forecasts():

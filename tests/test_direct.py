@@ -245,12 +245,12 @@ def test_sums_are_those_of_all_windows_whatever_the_chunks(fitted):
     sums, others = (s.sums(s.blocks(4)) for s in (source, small))
     torch.testing.assert_close(sums.gram, others.gram, rtol=1e-4, atol=1e-3)
     readout = fitted.network_.readout
-    index, seen, y = next(iter(source_of(fitted, rows[:60]).look(torch.arange(3))))
+    seen, y = source_of(fitted, rows[:60]).look(torch.arange(3))
     level = rows[:WINDOW].mean(axis=0)
     shared = readout.outputs == 1
     first = y[0].view(HORIZON, -1)[:, 0].double().numpy() * fitted.model_.encoder.span[0]
     np.testing.assert_allclose(first, rows[WINDOW : WINDOW + HORIZON, 0] - level[0], rtol=1e-4, atol=1e-4)
-    assert len(index) == 3 * (CHANNELS if shared else 1) and readout.reduced(seen).shape[1] == sums.gram.shape[2]
+    assert len(y) == 3 * (CHANNELS if shared else 1) and readout.reduced(seen).shape[1] == sums.gram.shape[2]
 
 
 def test_directions_of_lags_are_orthonormal_recent_lags_and_principal_ones():

@@ -7,7 +7,7 @@ from sswim import Forecaster, LambdaSearch, Scaling, Trajectory
 from sswim.datasets import read_series
 from sswim.evaluate import Persistence
 from sswim.experiments.classification import measure
-from sswim.options import peak_memory
+from sswim.machine import peak_memory
 
 WINDOW, HORIZON = 168, 24
 

@@ -43,7 +43,7 @@ def sums_of(f, y):
     sums = BlockSums(CHANNELS, BLOCKS, FEATURES, OUTPUTS)
     for b in range(BLOCKS):
         for part in range(0, ROWS, 33):  # in batches
-            sums.add(b, f[b, :, part : part + 33], y[b, :, part : part + 33])
+            sums.add(b, Part.of(f[b, :, part : part + 33], y[b, :, part : part + 33]))
     return sums
 
 
@@ -200,7 +200,7 @@ def test_one_channel_has_no_own_weights_and_blocks_add_up():
     f, y = data(truth(lags=0.5))
     one = BlockSums(1, BLOCKS, FEATURES, OUTPUTS)
     for b in range(BLOCKS):
-        one.add(b, f[b, :1], y[b, :1])
+        one.add(b, Part.of(f[b, :1], y[b, :1]))
     assert not any("own" in model.name or "all" in model.name for model in weigh(one, PARTS, naive()).models)
     whole, parts = one.part(range(BLOCKS)), [one.part([b]) for b in range(BLOCKS)]
     assert isinstance(whole, Part) and whole.rows == BLOCKS * ROWS

@@ -310,7 +310,9 @@ def experiment(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="fit, assembly, simulation, training, growth, electricity or forecasters.")],
+    name: Annotated[
+        str, typer.Argument(help="fit, assembly, simulation, training, growth, electricity, company, forecasters.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Where the figures go, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Where the plot of `growth` goes, as png, svg or pdf.")] = None,
     data: Annotated[str | None, typer.Option(help="forecasters: data set or file. Default: wind-farm, hourly.")] = None,

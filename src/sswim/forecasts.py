@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.windows import SeriesWindows, Windows, batches
+from sswim.machine import on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.direct import LEVELS
@@ -113,14 +114,17 @@ class ForecastModel:
         steps, read = readout.reader(self.window)
         filters = network.hidden_filters(steps=steps)
         size = max(samples.batch, network.batch_size(self.memory) // samples.batch * samples.batch)
-        for part in batches(len(samples), size, even=False):
+
+        def forecast(part: slice) -> tuple[Tensor, Tensor]:
             x, past = samples.inputs(part), samples.past(part)
             inputs = network.outputs if samples.shared else past.shape[2]
             rows = torch.cat([past, x[:, :, inputs:].to(past)], dim=2)
             y = samples.level(part) + read(network.hidden_spikes(x, filters), rows).cpu()
             if samples.shared:
                 y = y[:, :, 0].unflatten(0, (-1, samples.batch)).transpose(1, 2)
-            yield torch.arange(part.start // samples.batch, part.stop // samples.batch), y
+            return torch.arange(part.start // samples.batch, part.stop // samples.batch), y
+
+        yield from on_threads(forecast, batches(len(samples), size, even=False))
 
     def backtest(self, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""

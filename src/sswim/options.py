@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import numbers
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -18,6 +16,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
+
+from sswim.machine import on_threads, peak_memory
 
 __all__ = [
     "Mistakes",
@@ -38,13 +38,13 @@ __all__ = [
     "check_widths",
     "nearest",
     "parse_memory",
-    "peak_memory",
     "resolve",
     "resolve_kind",
     "resolve_several",
 ]
 
 T = TypeVar("T")
+R = TypeVar("R")
 Seed = int | np.random.RandomState | np.random.Generator | None
 
 
@@ -308,21 +308,6 @@ class Randomness:
         return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
-def peak_memory() -> int | None:
-    """Return the most memory in bytes that this process has held so far, or None where the system does not tell."""
-    try:  # Linux. What `getrusage` tells there counts the process that started this one, too.
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 @dataclass(frozen=True)
 class StepRecord:
     """One step: its name, its seconds, and the process's peak memory in bytes by its end."""
@@ -390,4 +375,15 @@ class Run:
         self.expect(len(items))
         for item in items:
             yield item
+            self.advance()
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """Yield what `function` makes of each item, in their order, moving the bar; items are worked on at the same time.
+
+        Each of torch's threads takes an item of its own. So results do not depend on the number of threads, and threads do not
+        wait for each other after every small operation, which takes very long beside other busy processes.
+        """
+        self.expect(len(items))
+        for result in on_threads(function, items):
+            yield result
             self.advance()

@@ -8,6 +8,7 @@ Cases, each also a command (`sswim bench NAME`):
 - ``training``: a training step by gradients against other libraries', where these are installed.
 - ``growth``: how time and memory grow with windows, horizon, outputs and neurons.
 - ``electricity``: a fit of the full shape of the Electricity data.
+- ``company``: a fit on one thread and on several, alone and beside busy processes.
 - ``forecasters``: error, time and memory of sswim and of what people would pick instead, where that is installed.
 """
 
@@ -24,16 +25,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim.bench.company import bench_company
 from sswim.bench.forecasters import bench_forecasters
 from sswim.bench.literal import literal_output_layer, synthetic_problem, synthetic_series
 from sswim.bench.measure import alone, best, middle, say, setting
 from sswim.bench.peers import PEERS
 from sswim.data.windows import Samples, batches
 from sswim.gradient.initialize import initialize
+from sswim.machine import peak_memory
 from sswim.network.layer import Workspace
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
-from sswim.options import Randomness, peak_memory
+from sswim.options import Randomness
 from sswim.paper import Switches
 from sswim.readout.traces import Trace
 from sswim.readout.trajectory import Trajectory
@@ -308,6 +311,7 @@ CASES: dict[str, Callable[..., Facts]] = {
     "training": bench_training,
     "growth": bench_growth,
     "electricity": bench_electricity,
+    "company": bench_company,
     "forecasters": bench_forecasters,
 }
 

@@ -20,7 +20,8 @@ from sswim.evaluate.baselines import DLinear, NLinear, Persistence, RidgeOnLags
 from sswim.evaluate.ltsf import LtsfSplit, split_ltsf
 from sswim.evaluate.metrics import Evaluation
 from sswim.forecaster import Forecaster
-from sswim.options import check_integer, peak_memory
+from sswim.machine import peak_memory
+from sswim.options import check_integer
 from sswim.report import Facts
 
 __all__ = ["MODELS", "bench_forecasters"]

@@ -24,7 +24,8 @@ from sswim._version import __version__
 from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
-from sswim.options import Run, check_integer, peak_memory
+from sswim.machine import peak_memory
+from sswim.options import Run, check_integer
 from sswim.writing import whole_file
 
 try:

@@ -11,6 +11,7 @@ sender: project first, filter after.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 
 import torch
@@ -24,10 +25,11 @@ from sswim.network.surrogates import Surrogate
 __all__ = ["SpikingLayer", "Stream", "Workspace", "decays", "filter_signals", "fire"]
 
 
-class Workspace:
+class Workspace(threading.local):
     """Memory that is used again for every batch: asking the system for it takes a third of the time.
 
-    A result that lives in a workspace is overwritten by the next call with the same workspace. Not for gradients.
+    A result that lives in a workspace is overwritten by the next call with the same workspace. Every thread has memory of its
+    own. Not for gradients.
     """
 
     def __init__(self) -> None:

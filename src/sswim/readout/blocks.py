@@ -25,6 +25,12 @@ class Part:
     energy: Tensor
     rows: float
 
+    @classmethod
+    def of(cls, features: Tensor, targets: Tensor) -> Part:
+        """Return the sums of features (C, rows, features) and targets (C, rows, outputs)."""
+        energy = targets.double().square().sum(dim=1)
+        return cls(torch.bmm(features.mT, features), torch.bmm(features.mT, targets), energy, features.shape[1])
+
     def pooled(self) -> Part:
         """Return the sums of all channels as those of one."""
         gram, cross, energy = (v.sum(dim=0, keepdim=True) for v in (self.gram, self.cross, self.energy))
@@ -50,12 +56,12 @@ class BlockSums:
         self.gram, self.cross, self.energy = zeros(features, features), zeros(features, outputs), zeros(outputs)
         self.rows = torch.zeros(blocks, dtype=torch.float64)
 
-    def add(self, block: int, features: Tensor, targets: Tensor) -> None:
-        """Add features (C, rows, features) and targets (C, rows, outputs) to a block."""
-        self.gram[:, block] += torch.bmm(features.mT, features)
-        self.cross[:, block] += torch.bmm(features.mT, targets)
-        self.energy[:, block] += targets.double().square().sum(dim=1)
-        self.rows[block] += features.shape[1]
+    def add(self, block: int, part: Part) -> None:
+        """Add the sums of some rows to a block."""
+        self.gram[:, block] += part.gram
+        self.cross[:, block] += part.cross
+        self.energy[:, block] += part.energy
+        self.rows[block] += part.rows
 
     def part(self, blocks: Sequence[int], outputs: Tensor | slice = slice(None)) -> Part:
         """Return the sums over some blocks, for some of the outputs."""

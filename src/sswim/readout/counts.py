@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sswim.data.windows import Part, Samples, Split, batches
+from sswim.machine import on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, check_choice, check_constants, resolve
 from sswim.readout.base import Shape, Training
@@ -141,8 +142,11 @@ class Counts(Options):
         # In float64, so that a sample's values do not depend on the batch it comes in.
         readout = copy.deepcopy(network.readout).double()  # type: ignore[attr-defined]
         look = network.trace_reader(network.readout.constants)
-        parts = batches(len(samples), network.batch_size(memory))
-        return torch.cat([readout(look(samples.inputs(part)).double()[:, None])[:, 0].T for part in parts]).cpu()
+
+        def decide(part: slice) -> Tensor:
+            return readout(look(samples.inputs(part)).double()[:, None])[:, 0].T
+
+        return torch.cat(list(on_threads(decide, batches(len(samples), network.batch_size(memory))))).cpu()
 
 
 def _likeliest(

@@ -6,7 +6,7 @@ Channels that share a network are a batch, and each has weights of its own, as f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from sswim.network.network import SpikingNetwork
 from sswim.network.population import Population
 from sswim.options import Mistakes, Options, Run, check_constants, check_integer
 from sswim.readout.base import Shape, Training
-from sswim.readout.blocks import BlockSums
+from sswim.readout.blocks import BlockSums, Part
 from sswim.readout.lags import Features, LagReadout, LagSizes, lag_bins
 from sswim.readout.weighing import Model, Weighed, weigh
 from sswim.regression import safe_eigh
@@ -195,7 +195,7 @@ class Source:
         self.group = self.samples.batch
         self.windows, self.kept = len(self.samples) // self.group, len(split.train) // self.group
         self.held_out = 1 - self.kept / self.windows
-        self._traces: Callable[[Tensor], Tensor] | None = None
+        self._traces = network.trace_reader(self.readout.constants)
         each = self.group * (6 * network.window + network.horizon + sum(network.hidden) * network.window + 1000) * 8
         self.chunk = max(1, min(4096 // self.group + 1, run.budget // 4 // each))
 
@@ -217,32 +217,34 @@ class Source:
         ends = [self.windows * b // count for b in range(count + 1)]
         return [torch.arange(first, last, stride) for first, last in zip(ends, ends[1:], strict=False)]
 
-    def look(self, windows: Tensor) -> Iterator[tuple[Tensor, Features, Tensor]]:
-        """Yield numbers of samples, what is seen of them, and targets (samples, horizon * outputs), relative to the mean."""
-        if self._traces is None:
-            self._traces = self.network.trace_reader(self.readout.constants)
+    def look(self, windows: Tensor) -> tuple[Features, Tensor]:
+        """Return what is seen of some windows, and targets (samples, horizon * outputs), relative to the mean."""
         like = self.readout.weights
-        for part in windows.split(self.chunk):
-            index = (part[:, None] * self.group + torch.arange(self.group)).flatten()
-            x, past = self.samples.inputs(index).to(like), self.samples.past(index)
-            rows = past.to(like).transpose(1, 2)
-            covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
-            seen = self.readout.features(rows, covariates, self._traces(x).T)
-            y = self.samples.targets(index)
-            if not self.samples.relative:
-                y = y - past.mean(dim=1, keepdim=True)
-            yield index, seen, y.flatten(1).to(like)
+        index = (windows[:, None] * self.group + torch.arange(self.group)).flatten()
+        x, past = self.samples.inputs(index).to(like), self.samples.past(index)
+        rows = past.to(like).transpose(1, 2)
+        covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
+        seen = self.readout.features(rows, covariates, self._traces(x).T)
+        y = self.samples.targets(index)
+        if not self.samples.relative:
+            y = y - past.mean(dim=1, keepdim=True)
+        return seen, y.flatten(1).to(like)
+
+    def _part(self, windows: Tensor) -> Part:
+        """Return the sums of some windows."""
+        seen, y = self.look(windows)
+        groups = len(self.readout.weights)
+        f, y = (v.unflatten(0, (-1, groups)).transpose(0, 1).contiguous() for v in (self.readout.reduced(seen), y))
+        return Part.of(f, y)
 
     def sums(self, blocks: Sequence[Tensor]) -> BlockSums:
         """Return the sums of every block."""
         groups, features, rows = self.readout.weights.shape
         sums = BlockSums(groups, len(blocks), features, rows, self.readout.weights.device)
-        self.run.expect(sum(-(-len(b) // self.chunk) for b in blocks))
-        for number, block in enumerate(blocks):
-            for _, seen, y in self.look(block):
-                f, y = (v.unflatten(0, (-1, groups)).transpose(0, 1).contiguous() for v in (self.readout.reduced(seen), y))
-                sums.add(number, f, y)
-                self.run.advance()
+        chunks = [(number, windows) for number, block in enumerate(blocks) for windows in block.split(self.chunk)]
+        parts = self.run.map(self._part, [windows for _, windows in chunks])
+        for (number, _), part in zip(chunks, parts, strict=True):
+            sums.add(number, part)
         return sums
 
     def naive(self) -> dict[str, Tensor]:
@@ -269,7 +271,7 @@ def set_directions(readout: LagReadout, source: Source) -> None:
     features = max(len(readout.extra_mean), 1)
     most = min(20_000, max(500, source.run.budget // (32 * features)), 2000 if features > 2000 else 20_000)
     every = max(1, -(-len(numbers) * source.group // most))
-    for _, seen, _ in source.look(numbers):
+    for seen, _ in source.run.map(source.look, numbers.split(source.chunk)):
         lags = seen.lags.flatten(0, 1)[::every].double().cpu()
         gram += lags.T @ lags
         count += len(lags)
@@ -342,7 +344,7 @@ def held_out_errors(source: Source, windows: Tensor) -> tuple[float, np.ndarray]
     """Return the mean squared error on some windows, and calibrated quantiles (levels, horizon, channels)."""
     readout, errors = source.readout, []
     picked = windows[:: max(1, -(-len(windows) // KEPT))]
-    for _, seen, y in source.look(picked):
+    for seen, y in source.run.map(source.look, picked.split(source.chunk)):
         errors.append((y - readout(readout.reduced(seen))).cpu())
     error = torch.cat(errors).unflatten(0, (-1, source.group)).unflatten(2, (readout.horizon, -1))  # (n, G, H, O)
     sizes = error.abs().transpose(1, 2).flatten(2).double().numpy()  # (n, H, channels)

@@ -21,6 +21,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from sswim.machine import on_threads
 from sswim.readout.blocks import BlockSums, Part, Solver, without
 from sswim.regression import index_of_least
 
@@ -138,14 +139,14 @@ class _Weighing:
     ) -> tuple[float, Model]:
         """Return the model of least error that adds some features to `base`, and that error."""
         lambdas = LAMBDAS[LAMBDAS >= least]
-        total: Tensor | float = 0.0
-        before: Tensor | float = 0.0
-        for fold, solver in enumerate(self.train):
+
+        def try_fold(fold: int) -> tuple[Tensor, Tensor]:
             start = self.fold_weights(base, fold)
-            held, say = self.held[fold].pooled() if shared else self.held[fold], self.say[fold]
-            before = before + say * held.errors(start.expand(len(held.gram), -1, -1))
-            total = total + say * self._path(solver, held, size, shared, start, lambdas)
-        assert isinstance(total, Tensor) and isinstance(before, Tensor)
+            held = self.held[fold].pooled() if shared else self.held[fold]
+            path = self._path(self.train[fold], held, size, shared, start, lambdas)
+            return self.say[fold] * held.errors(start.expand(len(held.gram), -1, -1)), self.say[fold] * path
+
+        before, total = (torch.stack(v).sum(dim=0) for v in zip(*on_threads(try_fold, range(len(self.train))), strict=True))
         total = torch.maximum(total, self.floor.sum()[None] if shared else self.floor)
         relative = total / before.clamp_min(1e-9 * before.mean().clamp_min(1e-300))
         judged = relative + company * (total.sum(dim=1) / before.sum().clamp_min(1e-300))[:, None]
@@ -167,14 +168,17 @@ class _Weighing:
 
     def products(self, models: Sequence[Model]) -> Tensor:
         """Return the sums of products of the models' errors on each block, (blocks, C, models, models)."""
-        found = []
-        for fold, held in enumerate(self.held):
+
+        def product(fold: int) -> Tensor:
+            held = self.held[fold]
             w = torch.stack([self.fold_weights(m, fold).expand(self.channels, -1, -1) for m in models], dim=1)  # (C, M, q, R)
             seen = torch.einsum("cfg,cmgr->cmfr", held.gram, w)
             cross = torch.einsum("cfr,cmfr->cm", held.cross, w)
             both = torch.einsum("cmfr,ckfr->cmk", w, seen)
             both += held.energy.sum(dim=1)[:, None, None] - cross[:, :, None] - cross[:, None]
-            found.append(self.say[fold] * both)
+            return self.say[fold] * both
+
+        found = list(on_threads(product, range(len(self.held))))
         # Errors of a series that can be foretold exactly are rounding errors, which may even be below 0.
         floor = (self.floor / len(found))[:, None]
         for both in found:
