@@ -186,6 +186,7 @@ class Forecaster(Estimator[ForecastModel]):
         kept = kept_for_training(len(windows), self.validation)
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],
+            windows.rows,
             options.scaling,
             covariates=find_columns(self.covariates, series.columns, series.channels),
             shared=self.channels == "shared",
@@ -293,8 +294,7 @@ class Forecaster(Estimator[ForecastModel]):
             A DataFrame's index is continued.
         """
         check_is_fitted(self)
-        model, several = self.model_, is_several(X)
-        parts = [self._series(part) for part in (list(X) if several else [X])]  # type: ignore[arg-type]
+        model, several, parts = self.model_, is_several(X), self._parts(X)
         for series in parts:
             if len(series.segments[-1]) < model.window:
                 rows = len(series.segments[-1])
@@ -317,15 +317,15 @@ class Forecaster(Estimator[ForecastModel]):
         step ahead and channel. For a direct readout.
         """
         check_is_fitted(self)
-        half, encoder = self.model_.half_width(coverage), self.model_.encoder
-        floor, forecast = encoder.floor[encoder.channels], self.predict(X)
+        half, forecast, parts = self.model_.half_width(coverage), self.predict(X), self._parts(X)
+        floors = self.model_.floors([torch.from_numpy(series.segments[-1]) for series in parts])
 
-        def low(f: Forecasts) -> Forecasts:
+        def low(f: Forecasts, floor: np.ndarray) -> Forecasts:
             return (f - half).clip(lower=floor, axis=1) if isinstance(f, pd.DataFrame) else np.maximum(f - half, floor)
 
         if isinstance(forecast, list):
-            return [low(f) for f in forecast], [f + half for f in forecast]
-        return low(forecast), forecast + half
+            return [low(f, floor) for f, floor in zip(forecast, floors, strict=True)], [f + half for f in forecast]
+        return low(forecast, floors[:, None] if forecast.ndim == 3 else floors[0]), forecast + half
 
     def stream(self) -> ForecastStream:
         """Return a stream that takes one new row at a time and forecasts the next `horizon` rows."""
@@ -383,6 +383,10 @@ class Forecaster(Estimator[ForecastModel]):
         series = as_series(X, breaks=breaks, missing=model.missing)
         series.check_channels(model.encoder.columns, model.columns, type(self).__name__)
         return series
+
+    def _parts(self, X: SeriesLike) -> list[Series]:
+        """Check one or several series against what was fitted."""
+        return [self._series(part) for part in (list(X) if is_several(X) else [X])]  # type: ignore[arg-type]
 
     def _backtest(self, X: SeriesLike, breaks: Breaks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast for every window of a series, batch by batch."""

@@ -131,13 +131,22 @@ class ForecastModel:
         truth = Windows([r[:, self.encoder.channels] for r in rows], self.window, self.horizon)
         segments = [self.encoder(r) for r in rows]
         for numbers, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
-            yield truth.targets(numbers).numpy(), self.encoder.forecast(y)
+            yield truth.targets(numbers).numpy(), self._in_units(y, truth.inputs(numbers))
 
     def forecast(self, rows: Sequence[Tensor]) -> np.ndarray:
         """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""
         segments = [self.encoder(r[-self.window :]) for r in rows]
         samples = SeriesWindows(self.encoder, segments, self.window, 0)
-        return np.concatenate([self.encoder.forecast(y) for _, y in self._forecasts(samples)])
+        last = torch.stack([r[-self.window :, self.encoder.channels] for r in rows])
+        return np.concatenate([self._in_units(y, last[numbers]) for numbers, y in self._forecasts(samples)])
+
+    def floors(self, rows: Sequence[Tensor]) -> np.ndarray:
+        """Return what the forecasts that follow on several series (rows, columns) stay above, (series, channels)."""
+        return self.encoder.floors(torch.stack([r[-self.window :, self.encoder.channels] for r in rows]))
+
+    def _in_units(self, values: Tensor, windows: Tensor) -> np.ndarray:
+        """Bring forecasts (batch, horizon, channels) from windows (batch, window, channels) to the data's own units."""
+        return np.maximum(self.encoder.decode(values), self.encoder.floors(windows)[:, None])
 
     @torch.no_grad()
     def costs(self, rows: Sequence[Tensor], windows: int = 200) -> Costs:

@@ -36,8 +36,8 @@ class Scaling(Options):
     trim : bool
         Whether rows of the fit that lie far outside of a channel's usual range are brought back to bounds around it.
     floor : bool
-        Whether forecasts stay above a channel's least value in the training windows where that is reached again and again,
-        as zero is by power, counts and rain.
+        Whether forecasts stay above a channel's least value where that is reached again and again, as zero is by power, counts
+        and rain. A window that goes below it has no floor but its own least value.
     """
 
     kind: str = "adaptive"
@@ -89,7 +89,7 @@ class SeriesEncoder:
     offset, span : array of shape (columns,)
         What is subtracted, and what is divided by then.
     floor : array of shape (columns,)
-        Below which no forecast goes; minus infinity where there is no such value.
+        Below which no forecast goes, unless its window does; minus infinity where there is no such value.
     covariates : tuple of int
         Columns that are seen but not forecast.
     scaling : Scaling
@@ -114,14 +114,26 @@ class SeriesEncoder:
 
     @classmethod
     def fit(
-        cls, rows: Tensor, scaling: Scaling, *, covariates: Sequence[int], shared: bool, window: int, precise: bool
+        cls,
+        rows: Tensor,
+        every: Tensor,
+        scaling: Scaling,
+        *,
+        covariates: Sequence[int],
+        shared: bool,
+        window: int,
+        precise: bool,
     ) -> Self:
-        """Take range, scale and floor from the rows (rows, columns) of the training windows."""
-        outliers = find_outliers(rows) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
+        """Take range, scale and floor from the rows (rows, columns) of the training windows.
+
+        Every row has a say in what an outlier is: a series that has moved elsewhere since is none. And no row lies below a floor.
+        """
+        outliers = find_outliers(every) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
         rows = rows.clamp(*torch.from_numpy(outliers))
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
+        floor = np.where(every.amin(dim=0).numpy() < floor, -np.inf, floor)
         return cls(low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
@@ -181,9 +193,9 @@ class SeriesEncoder:
         channels = self.channels
         return values.double().cpu().numpy() * self.span[channels] + self.offset[channels]
 
-    def forecast(self, values: Tensor) -> np.ndarray:
-        """Bring forecasts (..., channels) to the data's own units, and none below its floor."""
-        return np.maximum(self.decode(values), self.floor[self.channels])
+    def floors(self, windows: Tensor) -> np.ndarray:
+        """Return what forecasts from windows (batch, window, channels) in their units stay above: (batch, channels)."""
+        return np.minimum(self.floor[self.channels], windows.amin(dim=1).double().numpy())
 
 
 def standard_scales(rows: Tensor) -> tuple[Tensor, Tensor]:
