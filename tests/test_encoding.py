@@ -169,6 +169,28 @@ def test_forecasts_stay_above_a_floor_that_was_reached_often(make, kind):
             assert (low[:, 1] >= 0).all() and (low <= high).all()
 
 
+def test_a_window_below_the_floor_has_none_but_its_own_least_value():
+    rows = (walks() - 100).clip(min=0)
+    options = {"hidden": (5,), "random_state": 0, "verbose": 0}
+    model, free = (Forecaster(WINDOW, HORIZON, scaling=Scaling(floor=floor), **options).fit(rows) for floor in (True, False))
+    assert (model.model_.encoder.floor[:2] == 0).all()
+    later = rows.copy()
+    later[len(rows) // 2 :, 1] -= 30
+    forecasts, unbound = model.predict_windows(later), free.predict_windows(later)
+    least = np.lib.stride_tricks.sliding_window_view(later, WINDOW, axis=0)[: len(forecasts)].min(axis=2)
+    np.testing.assert_allclose(
+        forecasts, np.maximum(unbound, np.minimum(model.model_.encoder.floor, least)[:, None]), atol=1e-9
+    )
+    assert forecasts[-1, :, 1].max() < 0, "it follows the series"
+    low, high = model.predict_interval([later, rows])[0], model.predict_interval([later, rows])[1]
+    assert low[0][:, 1].min() >= later[-WINDOW:, 1].min() and (low[1] >= 0).all() and (low[0] < high[0]).any()
+    np.testing.assert_array_equal(low[0], model.predict_interval(later)[0])
+    np.testing.assert_array_equal(np.stack(low), model.predict_interval(np.stack([later, rows]))[0])
+    held_out = rows.copy()
+    held_out[-10:, 0] = -1.0  # in the validation part
+    assert Forecaster(WINDOW, HORIZON, **options).fit(held_out).model_.encoder.floor[0] == -np.inf
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("2 min", 120), ("0.5h", 1800), (4, 4)])
 def test_times(text, seconds):
     assert parse_seconds("time_limit", text) == seconds

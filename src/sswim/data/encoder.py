@@ -126,7 +126,7 @@ class SeriesEncoder:
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows.
 
-        Every row has a say in what an outlier is: a series that has moved elsewhere since is none. And no row lies below a floor.
+        Every row has a say in what an outlier is, for a series may have moved elsewhere since; and no row lies below a floor.
         """
         outliers = find_outliers(every) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
         rows = rows.clamp(*torch.from_numpy(outliers))
