@@ -316,7 +316,7 @@ def test_other_channels_at_predict_than_at_fit(fitted):
         model.predict(frame[["c", "b", "a"]])
     with pytest.raises(ValueError, match="needs the last 24 rows"):
         model.predict(frame.tail(23))
-    with pytest.raises(ValueError, match="too short to test on. .* 24 \\+ 6 rows without a gap, the longest stretch has 29"):
+    with pytest.raises(ValueError, match="too short to test on. .* 24 \\+ 6 rows without a gap, the longest segment has 29"):
         model.evaluate(frame.tail(29))
 
 

@@ -400,5 +400,5 @@ def test_labels_that_say_nothing_are_refused():
 
 def test_windows_that_gaps_cost_are_told():
     frame = pd.DataFrame({"a": np.sin(np.arange(400.0)), "b": np.cos(np.arange(400.0))}, index=HOURS)
-    with pytest.warns(UserWarning, match="4 gaps in the time index part it into 5 stretches, and 1.% of all windows"):
+    with pytest.warns(UserWarning, match="4 gaps in the time index part it into 5 segments, and 1.% of all windows"):
         Forecaster(12, 6, hidden=(5,), random_state=0, verbose=0).fit(frame.drop(index=HOURS[[60, 130, 200, 280]]))

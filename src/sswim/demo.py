@@ -171,8 +171,8 @@ def run_classification(
     if model_file is not None:
         model.save(model_file)
     if out is not None:
-        figure = Figure(figsize=(11, 8), layout="constrained")
-        axes = figure.subplot_mosaic([["raster", "confusion"], ["rates", "confusion"]])
+        figure = Figure(figsize=(12, 6.5), layout="constrained")
+        axes = figure.subplot_mosaic([["raster", "confusion"], ["rates", "confusion"]], width_ratios=[1, 1.1])
         plot_raster(model, test[0][0], axes["raster"])
         axes["raster"].set_title(f"one sample through the network (class {test[1][0]})")
         plot_class_rates(model, test[0][:1000], test[1][:1000], ax=axes["rates"])

@@ -175,7 +175,7 @@ class Forecaster(Estimator[ForecastModel]):
         y : ignored
             The targets are the rows that follow each window.
         breaks : int or sequence of int, optional
-            Rows at which a new stretch begins, or its length in rows: windows do not cross from one stretch into the next.
+            Rows at which a new segment begins, or the length of all segments in rows. No window crosses into the next segment.
         """
         options = self._resolved()
         series = as_series(X, breaks=breaks, missing=self.missing)
@@ -375,7 +375,8 @@ class Forecaster(Estimator[ForecastModel]):
         if isinstance(readout, LagReadout):
             read = readout.singles if readout.skip else readout.population.neurons
         title = f"Forecaster, {model.window} -> {model.horizon} steps"
-        return summarize(model.network, model.report, title, population=read)
+        units = "windows of one channel" if model.encoder.shared else "windows"
+        return summarize(model.network, model.report, title, units=units, population=read)
 
     def _series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
         """Check a series against what was fitted."""
@@ -391,6 +392,6 @@ class Forecaster(Estimator[ForecastModel]):
         if longest < window + horizon:
             raise ValueError(
                 f"series: too short to test on. A window and its horizon take {window} + {horizon} rows without a gap, the "
-                f"longest stretch has {longest}."
+                f"longest segment has {longest}."
             )
         yield from self.model_.backtest([torch.from_numpy(segment) for segment in series.segments])

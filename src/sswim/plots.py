@@ -156,9 +156,10 @@ def plot_confusion(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, ax: Ax
     ax = _axes(5.5, 5) if ax is None else ax
     # The square root of the share, or few mistakes would look like none.
     image = ax.imshow(share, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
-    bar = ax.figure.colorbar(image, ax=ax, label="part of the class", shrink=0.8)
-    bar.set_ticks([0, 0.05, 0.25, 0.5, 1], labels=["0", "5 %", "25 %", "50 %", "100 %"])
-    if count <= 30:  # more numbers could not be read
+    if count > 30:  # too many to write numbers
+        bar = ax.figure.colorbar(image, ax=ax, label="part of the class", shrink=0.8)
+        bar.set_ticks([0, 0.05, 0.25, 0.5, 1], labels=["0", "5 %", "25 %", "50 %", "100 %"])
+    else:
         for i, j in np.argwhere(table):
             color = "white" if share[i, j] > 0.3 else "black"
             ax.text(j, i, f"{table[i, j]}", ha="center", va="center", fontsize=8 if count <= 12 else 6, color=color)
@@ -279,7 +280,7 @@ def _legend_above_the_data(ax: Axes, columns: int, size: float = 8) -> None:
 
 
 def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np.ndarray, int]:
-    """Return the last stretch of a series as an array, and the number of a channel."""
+    """Return the last segment of a series as an array, and the number of a channel."""
     data = model._series(series).segments[-1]
     columns = model.model_.columns
     if isinstance(channel, str):

@@ -19,7 +19,7 @@ Columns = list[Hashable]
 
 @dataclass
 class Series:
-    """One or several gap-free stretches of the same channels.
+    """One or several gap-free segments of the same channels.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Series:
         if windows >= 3:
             return
         total, count = sum(map(len, self.segments)), len(self.segments)
-        parts = f" in {count} stretches, parted by gaps in the time index or breaks" if count > 1 else ""
+        parts = f" in {count} segments, parted by gaps in the time index or breaks" if count > 1 else ""
         raise ValueError(
             f"series: too short. A window and its horizon take {window} + {horizon} rows, and at least 3 windows are needed, "
             f"but only {windows} fit into {total} rows{parts} (n_samples = {total}). Use a shorter window, horizon or stride, "
@@ -66,7 +66,7 @@ class Series:
         lost = 1 - used / max(rows - length, 1)
         if self.gaps and lost > 0.1:
             warnings.warn(
-                f"series: {self.gaps} gaps in the time index part it into {len(self.segments)} stretches, and {lost:.0%} of "
+                f"series: {self.gaps} gaps in the time index part it into {len(self.segments)} segments, and {lost:.0%} of "
                 "all windows would cross one: these are not used. To use them, insert the absent rows (`asfreq`) and pass "
                 "missing='interpolate' (--missing interpolate).",
                 stacklevel=4,
@@ -91,7 +91,7 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
     ----------
     data : DataFrame, pandas.Series, array of shape (rows, channels) or (rows,), or several of these in a list
     breaks : int or sequence of int, optional
-        Rows at which a new stretch begins; a single number is the length of all stretches.
+        Rows at which a new segment begins; a single number is the length of all segments.
     missing : {"error", "interpolate"}
         What to do about NaN.
     name : str
@@ -211,7 +211,7 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
 
 
 def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
-    """Return the rows at which the user wants a new stretch to begin."""
+    """Return the rows at which the user wants a new segment to begin."""
     if breaks is None:
         return []
     if not isinstance(breaks, (Sequence, np.ndarray)):

@@ -315,6 +315,7 @@ forecasting = Experiment(
     order={**_cell, **_models, "seed": None},
     quick={**_quick, "stride": 32, "epochs": 5, "scalings": ("series",)},
     choices=_choices,
+    note="* the best epoch is one of the last 30, so the training has not converged.",
 )
 timing = Experiment(
     timing_cells,
