@@ -119,13 +119,18 @@ def test_the_demo_draws_a_typical_day():
     test = flights[1500:2200]
     at = typical_row(model, test, "JFK")
     assert test.index[at].hour == 0
-    errors = [
-        np.square(model.predict(test[:row])["JFK"].to_numpy() - test["JFK"].to_numpy()[row : row + 24]).mean()
-        for row in range(48, 700 - 23)
-        if test.index[row].hour == 0
-    ]
-    mine = np.square(model.predict(test[:at])["JFK"].to_numpy() - test["JFK"].to_numpy()[at : at + 24]).mean()
-    assert mine == pytest.approx(sorted(errors)[len(errors) // 2])
+
+    def judged(row):
+        truth = test["JFK"].to_numpy()[row : row + 24]
+        low, high = (bound["JFK"].to_numpy() for bound in model.predict_interval(test[:row]))
+        error = np.square(model.predict(test[:row])["JFK"].to_numpy() - truth).mean()
+        return error, ((truth >= low) & (truth <= high)).mean()
+
+    days = np.array([judged(row) for row in range(48, 700 - 23) if test.index[row].hour == 0])
+    error, inside = judged(at)
+    assert np.quantile(days[:, 0], 1 / 3) <= error <= np.quantile(days[:, 0], 2 / 3)
+    middle = days[np.abs(days[:, 0].argsort().argsort() - (len(days) - 1) / 2) < len(days) / 6]
+    assert abs(inside - days[:, 1].mean()) == pytest.approx(np.abs(middle[:, 1] - days[:, 1].mean()).min())
 
 
 def test_days_are_not_crossed(frame, tmp_path):

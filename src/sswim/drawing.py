@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
 __all__ = ["BLUE", "COLORS", "ORANGE", "EMPHASIS", "RED", "legend_below", "log_ticks", "marked", "over_horizon", "panels"]
 
@@ -62,8 +62,7 @@ def log_ticks(ax: Axes, axis: str = "y") -> None:
     low, high = np.log10(ax.get_ylim() if axis == "y" else ax.get_xlim())
     line, decades = (ax.yaxis if axis == "y" else ax.xaxis), high - low
     if decades < 0.2:
-        values = np.linspace(10**low, 10**high, 6)[1:-1]
-        line.set_major_locator(FixedLocator([float(f"{value:.2g}" if decades > 0.05 else f"{value:.3g}") for value in values]))
+        line.set_major_locator(MaxNLocator(5))  # nearly linear
     else:
         subs = range(1, 10) if decades < 0.6 else (1, 2, 3, 4, 5, 7) if decades < 0.9 else (1, 2, 5) if decades < 3 else (1,)
         line.set_major_locator(LogLocator(subs=subs, numticks=99))
