@@ -81,7 +81,11 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 20, hours: int | 
             at = typical_row(model, test, story.channel)
             above, middle, below = axes[:, number]
             plot_forecast(model, test, story.channel, at, above)
-            above.set(title=f"{story.title}\na typical day of the test part", ylabel=story.measures)
+            inside = _hours_inside(model, test, story.channel, at)
+            above.set_ylabel(story.measures)
+            above.set_title(
+                f"{story.title}\na typical test day: {inside} of {HORIZON} hours lie within the interval", fontsize=11
+            )
             plot_spikes(model, test, at, channel=story.channel, ax=middle)
             middle.set_title("the spikes behind it", fontsize=10)
             for ax in (above, middle):  # the last two days of the window: more of them would squeeze the forecast
@@ -113,6 +117,12 @@ def _scores(
         "the paper's model": paper.evaluate(test),
         "sswim": model.evaluate(test),
     }
+
+
+def _hours_inside(model: Forecaster, test: pd.DataFrame, channel: str, at: int) -> int:
+    """Return how many of the hours from row `at` on lie within the 90 % interval."""
+    low, high = model.predict_interval(test.iloc[:at])
+    return int(test[channel].iloc[at : at + HORIZON].between(low[channel], high[channel]).sum())
 
 
 def typical_row(model: Forecaster, test: pd.DataFrame, channel: str) -> int:
