@@ -295,10 +295,8 @@ class Forecaster(Estimator[ForecastModel]):
         check_is_fitted(self)
         model, several = self.model_, is_several(X)
         parts = [self._series(part) for part in (list(X) if several else [X])]  # type: ignore[arg-type]
-        for series in parts:
-            if len(series.segments[-1]) < model.window:
-                rows = len(series.segments[-1])
-                raise ValueError(f"series: a forecast needs the last {model.window} rows (window) without a gap, got {rows}.")
+        for number, series in enumerate(parts):
+            series.check_window(model.window, f"series[{number}]" if several else "series")
         values = model.forecast([torch.from_numpy(series.segments[-1]) for series in parts])
         results = [self._labelled(value, series) for value, series in zip(values, parts, strict=True)]
         return values if several and not isinstance(X, (list, tuple)) else results if several else results[0]
