@@ -291,7 +291,10 @@ def test_summaries_are_not_cut(frame, tmp_path, monkeypatch, width):
         printed = run("fit", data, *FIT, *options, "--out", model).stdout
         assert "…" not in printed and "Morlet" in printed and "saturated" in printed and f"Saved: {model}" in printed
         assert max(map(len, printed.replace(str(model), "").splitlines())) <= width
-        shown = str(Forecaster.load(model).summary())
+        summary = Forecaster.load(model).summary()
+        layer, shown = summary.to_dict()["layers"][0], str(summary)
+        assert all(layer[metric] in printed.split("output", 1)[0] for metric in ("input_metric", "output_metric"))
+        assert "Morlet(" not in printed  # with its parameters, a row does not fit
         assert "…" not in shown and max(map(len, shown.splitlines())) <= min(width, 110)
     assert "windows of one channel" not in shown  # all channels enter the paper's network
 
