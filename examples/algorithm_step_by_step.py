@@ -143,7 +143,7 @@ def one_neuron(network, layer_report, x, y, kilowatts):
             ax.axvspan(-0.5, HORIZON - 0.5, color="0.94", lw=0)
             ax.plot(hours[:WINDOW], seen[:WINDOW], color=color, lw=1.8)
             ax.plot(hours[WINDOW - 1 :], seen[WINDOW - 1 :], color=color, lw=1.8, ls=":")
-            ax.set(xlabel="hours from the forecast's origin", title=f"window {int(pair[k])}", xlim=(-WINDOW, HORIZON - 0.5))
+            ax.set(xlabel="hours from the start of the forecast", title=f"window {int(pair[k])}", xlim=(-WINDOW, HORIZON - 0.5))
             ax.text(HORIZON / 2, 1.0, "target", transform=ax.get_xaxis_transform(), ha="center", va="top", color="0.35")
         axes[0].set(ylabel="mean power of the turbines, kW", ylim=(0, None))
 
@@ -164,7 +164,7 @@ def one_neuron(network, layer_report, x, y, kilowatts):
             ax.plot(hours, v[:, k], color=color, lw=1.8, label=f"window {int(pair[k])}")
             times = hours[spikes[:, k].numpy() > 0]
             ax.eventplot(times, lineoffsets=low - 0.3 * k, linelengths=0.24, color=color, lw=2)
-        ax.set(xlabel="hours from the forecast's origin", ylabel="potential, spikes below", xlim=(-WINDOW, HORIZON - 0.5))
+        ax.set(xlabel="hours from the start of the forecast", ylabel="potential, spikes below", xlim=(-WINDOW, HORIZON - 0.5))
         ax.set(title="what it makes of its pair", ylim=(low - 0.6, float(v.max()) + 0.9))
         ax.legend(frameon=False, ncols=2, loc="upper right", fontsize=9)
 
@@ -267,7 +267,7 @@ def forecast(network, x, y, kilowatts):
         axes["power"].plot(hours[WINDOW:], voltage, color=ORANGE, lw=2, label="output's voltage")
         for ax in axes.values():
             ax.axvspan(-0.5, HORIZON - 0.5, color="0.94", lw=0, zorder=0)
-        axes["power"].set(xlabel="hours from the forecast's origin", ylabel="power 1, kW", xlim=(-WINDOW, HORIZON - 0.5))
+        axes["power"].set(xlabel="hours from the start of the forecast", ylabel="power 1, kW", xlim=(-WINDOW, HORIZON - 0.5))
         axes["power"].set_ylim(0, 2400)
         axes["power"].legend(frameon=False, fontsize=9, loc="upper left", ncols=3)
 

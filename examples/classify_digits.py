@@ -22,7 +22,7 @@ print(f"accuracy {model.score(X_test, y_test):.3f}")
 
 sure = model.predict_proba(X_test).max(axis=1)
 least = sure.argmin()
-print(f"least sure of image {least}: taken for {model.predict(X_test[[least]])[0]} with {sure[least]:.0%}, is {y_test[least]}")
+print(f"least sure of image {least}: predicted {model.predict(X_test[[least]])[0]} with {sure[least]:.0%}, is {y_test[least]}")
 
 figure = Figure(figsize=(11, 4.8), layout="constrained")
 left, right = figure.subplots(1, 2)

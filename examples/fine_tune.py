@@ -27,8 +27,8 @@ print(f"test RSE sampled {sampled.evaluate(test).rse:.4f}, fine-tuned {tuned.eva
 
 figure = Figure(figsize=(6, 3.4), layout="constrained")
 ax = figure.subplots()
-ax.plot(history.index, history["loss"], "o-", ms=4, color="0.5", label="fitted on")
-ax.plot(history.index, history["validation_loss"], "o-", ms=4, color="C3", label="validation")
+ax.plot(history.index, history["loss"], "o-", ms=4, color="0.5", label="training windows")
+ax.plot(history.index, history["validation_loss"], "o-", ms=4, color="#D55E00", label="validation windows")
 ax.set(xlabel="epoch (0: as sampled)", ylabel="mean squared error, scaled")
 ax.legend(frameon=False)
 figure.savefig(folder / "fine_tune.png", dpi=110)

@@ -35,7 +35,7 @@ print(f"{forecast.index[0]}: {forecast[turbine].iloc[0]:.0f} kW, {low[turbine].i
 figure = Figure(figsize=(9, 6), layout="constrained")
 above, below = figure.subplots(2, 1)
 plot_forecast(model, test, turbine, at=1200, ax=above)
-above.set(xlabel="hours from the forecast's origin", ylabel="power, kW")
+above.set(ylabel="power of one turbine, kW")
 plot_errors({name: score.per_step["rse"] for name, score in scores.items()}, below)
 below.set(xlabel="hours ahead")
 figure.savefig(folder / "forecast_wind_farm.png", dpi=110)

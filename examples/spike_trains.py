@@ -36,7 +36,7 @@ print(f"coincidence on new inputs {gamma:.3f} (0 is chance, 1 the same train)")
 figure = Figure(figsize=(9, 3.4), layout="constrained")
 ax = figure.subplots()
 for row in range(8):
-    for spikes, color, shift in ((trains[400 + row], "black", 0.18), (made[row], "C3", -0.18)):
+    for spikes, color, shift in ((trains[400 + row], "black", 0.18), (made[row], "#D55E00", -0.18)):
         ax.eventplot(spikes[:, 0].nonzero()[:, 0], lineoffsets=row + shift, linelengths=0.3, color=color, lw=1.6)
-ax.set(xlabel="step", ylabel="sample", title="wanted (black) and put out (red), new inputs", yticks=range(8))
+ax.set(xlabel="step", ylabel="sample", title="target (black) and output (orange), new inputs", yticks=range(8))
 figure.savefig(folder / "spike_trains.png", dpi=110)

@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "sswim"
 sys.path.insert(0, str(ROOT / "tools"))
 # From the bottom to the top: a module may import from lower rows, and within its own package.
 LAYERS = [
-    ["_version", "machine", "writing"],
+    ["_version", "drawing", "machine", "writing"],
     ["options"],
     ["regression", "network"],
     ["data", "report"],

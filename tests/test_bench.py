@@ -80,7 +80,7 @@ def test_the_split_is_by_rows_and_standardised_by_training_rows(loads):
     rows = (rows - rows[:280].mean(axis=0)) / rows[:280].std(axis=0)
     np.testing.assert_allclose(cut.known, rows[:320])
     np.testing.assert_allclose(cut.later, rows[320 - 24 :])
-    with pytest.raises(ValueError, match="data must be one stretch of rows, but 'la-highway' begins anew every 180 rows"):
+    with pytest.raises(ValueError, match="data must be one segment of rows, but 'la-highway' begins anew every 180 rows"):
         forecasters._split("la-highway", 12, 6)
 
 

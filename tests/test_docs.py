@@ -39,6 +39,15 @@ def test_nothing_comes_from_the_network(site):
         assert not [tag for tag in loaded.findall(page.read_text()) if 'rel="canonical"' not in tag], page.name
 
 
+def test_code_fits_into_its_page(site):
+    for code in re.findall(r"```(?:python|sh)\n(.*?)```", (ROOT / "docs" / "index.md").read_text(), re.DOTALL):
+        assert max(map(len, code.splitlines())) <= 80, "the home page shows code without scrolling"
+    page, style = (site / "index.html").read_text(), (site / "site.css").read_text()
+    assert page.count('class="language-python highlight"') == 1 and "site.css" in page
+    phone = style[style.index("@media screen and (max-width") :]
+    assert re.search(r"\.language-python pre > code.*?\{[^}]*white-space: pre-wrap", phone)
+
+
 def test_equations_are_drawn(site):
     for page in ("algorithm", "api/steps"):
         text = (site / page / "index.html").read_text()

@@ -163,7 +163,7 @@ def test_a_gap_in_the_time_index_is_a_break(walk):
     index = pd.date_range("2024-01-01", periods=500, freq="10min").delete(slice(200, 300))
     frame = pd.DataFrame(walk, index=index)
     assert small().fit(frame).report_.samples == (171 + 171) - int(342 * 0.2)
-    with pytest.raises(ValueError, match="needs the last 24 rows .* without a gap, got 10"):
+    with pytest.raises(ValueError, match="last 24 rows .* but only 10 follow the last gap, which ends at 2024-01-03"):
         small().fit(frame).predict(frame.iloc[:210])
 
 
@@ -232,7 +232,7 @@ def test_missing_values(walk):
             {},
             r"holds infinity \(1 of 1200 values, first in row 7, channel 2\)",
         ),
-        (lambda x: np.full_like(x, np.nan), {"missing": "interpolate"}, "channel 0 is NaN throughout"),
+        (lambda x: np.full_like(x, np.nan), {"missing": "interpolate"}, "channel 0 has no values but NaN"),
         (lambda x: x[:20], {}, "series: too short. A window and its horizon take 24 \\+ 6 rows"),
         (lambda x: x[:0], {}, "series: too short"),
         (lambda x: x[:, :0], {}, r"0 feature\(s\) \(shape=\(400, 0\)\) while a minimum of 1"),
@@ -316,7 +316,7 @@ def test_other_channels_at_predict_than_at_fit(fitted):
         model.predict(frame[["c", "b", "a"]])
     with pytest.raises(ValueError, match="needs the last 24 rows"):
         model.predict(frame.tail(23))
-    with pytest.raises(ValueError, match="too short to test on. .* 24 \\+ 6 rows without a gap, the longest stretch has 29"):
+    with pytest.raises(ValueError, match="too short to test on. .* 24 \\+ 6 rows without a gap, the longest segment has 29"):
         model.evaluate(frame.tail(29))
 
 

@@ -193,7 +193,7 @@ def test_messages():
     broken = truth.copy()
     broken[2, 1, 0] = np.inf
     for call, message in (
-        (lambda: split_series(series, 12, 6, breaks=17), "but its 40 rows in stretches of 17 hold 0 windows"),
+        (lambda: split_series(series, 12, 6, breaks=17), "but its 40 rows in segments of 17 hold 0 windows"),
         (lambda: split_series(series, 0, 6), "window must be a whole number >= 1, got 0."),
         (lambda: split_series(series, 12, 0), "horizon must be a whole number >= 1, got 0."),
         (lambda: split_series(series, 12, 6, breaks=0), "breaks must be a whole number >= 1, got 0."),

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import sys
 
 import numpy as np
@@ -400,5 +401,31 @@ def test_labels_that_say_nothing_are_refused():
 
 def test_windows_that_gaps_cost_are_told():
     frame = pd.DataFrame({"a": np.sin(np.arange(400.0)), "b": np.cos(np.arange(400.0))}, index=HOURS)
-    with pytest.warns(UserWarning, match="4 gaps in the time index part it into 5 stretches, and 1.% of all windows"):
+    with pytest.warns(UserWarning, match="4 gaps in the time index split it into 5 segments, and 1.% of all windows"):
         Forecaster(12, 6, hidden=(5,), random_state=0, verbose=0).fit(frame.drop(index=HOURS[[60, 130, 200, 280]]))
+
+
+def test_a_last_window_with_a_gap_is_told_with_its_time_and_its_number(wind):
+    short = wind.drop(wind.index[-10])
+    with pytest.raises(
+        ValueError, match=rf"^series: .* only 9 follow the last gap, which ends at {re.escape(str(wind.index[-9]))}\.$"
+    ):
+        as_series(short).check_window(24, "series")
+    model = Forecaster(24, 6, hidden=(4,), random_state=0, verbose=0).fit(wind)
+    with pytest.raises(ValueError, match=r"^series\[1\]: a forecast needs the last 24 rows .* but it has 5\.$"):
+        model.predict([wind, wind[:5]])
+
+
+def test_a_column_of_nothing_is_told_by_its_name(wind):
+    with pytest.raises(ValueError, match="channel 'power_R80711' has no values but NaN"):
+        as_series(wind.assign(power_R80711=np.nan), missing="interpolate")
+
+
+def test_times_around_a_change_of_the_clock_are_times(tmp_path):
+    times = pd.date_range("2024-03-30", periods=60, freq="h", tz="Europe/Berlin")  # the 31st has 23 hours
+    frame = pd.DataFrame({"time": [t.isoformat() for t in times], "a": np.arange(60.0)})
+    frame.to_csv(tmp_path / "load.csv", index=False)
+    for index in (read_series(tmp_path / "load.csv").index, as_series(frame.set_index("time")).indexes[0]):
+        assert str(index.tz) == "UTC" and (index == times).all()
+    with pytest.raises(TypeError, match="labels of rows must be times or numbers"):
+        as_series(frame.set_index("time").rename(index={frame["time"][3]: "noon"}))

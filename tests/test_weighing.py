@@ -159,7 +159,7 @@ def test_what_helps_is_found_and_what_does_not_steps_back():
     lags[1] *= -1  # a channel that behaves otherwise
     weighed = weigh(sums_of(*data(lags, noise)), PARTS, naive())
     shares = kept(weighed)
-    assert shares["the population, own weights"] + shares["the population, own corrections"] > 0.5
+    assert shares["population, weights per channel"] + shares["population, shared weights adjusted per channel"] > 0.5
     f, y = data(lags, noise, seed=9)
     left = rows_of(y, range(BLOCKS)) - rows_of(f, range(BLOCKS)) @ weighed.weights(
         sums_of(*data(lags, noise)).part(range(BLOCKS))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sswim.forecaster import Forecaster
 
-__all__ = ["columns_of", "covariates_of", "figures", "option", "setting", "widths"]
+__all__ = ["aligned", "columns_of", "covariates_of", "figures", "option", "setting", "widths"]
 
 
 def columns_of(model: Forecaster) -> list[str] | None:
@@ -64,6 +64,14 @@ def option(text: str) -> tuple[str, object]:
         raise ValueError(f"--set takes name=value, or name=value,value, got {text!r}.")
     found = [int(v) if v.strip().lstrip("-").isdigit() else v.strip() for v in values.split(",")]
     return name.strip(), found[0] if len(found) == 1 else found
+
+
+def aligned(table: str) -> str:
+    """Return a Markdown table with columns of equal width, for reading."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows[1] = ["-" * width for width in widths]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def figures(value: object) -> str:

@@ -305,4 +305,6 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
         model = self.model_
-        return summarize(model.network, model.report, title=f"Classifier, {len(model.classes)} classes", unit="sample")
+        return summarize(
+            model.network, model.report, title=f"Classifier, {len(model.classes)} classes", unit="sample", units="samples"
+        )

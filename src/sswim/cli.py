@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sswim._version import __version__
-from sswim.arguments import columns_of, covariates_of, figures, option, setting, widths
+from sswim.arguments import aligned, columns_of, covariates_of, figures, option, setting, widths
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -26,14 +26,19 @@ errors = Console(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Data = Annotated[Path, typer.Argument(help="Series as CSV, Parquet or npz, one row per time step.")]
 Model = Annotated[Path, typer.Argument(help="A model that `sswim fit` wrote.")]
-Breaks = Annotated[int | None, typer.Option(help="Length of a stretch in rows, which no window leaves: such as steps per day.")]
+Breaks = Annotated[
+    int | None,
+    typer.Option(
+        help="Cut the series into segments of this many rows, such as steps per day; no window crosses from one into the next."
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any option of the estimator, such as kernel=hat or steps__weights=random; may be repeated."),
 ]
 Time = Annotated[str | None, typer.Option(help="Column that holds the times. Default: the first, if it looks like times.")]
 Dates = Annotated[str | None, typer.Option(help="How times are written, such as '%d/%m/%Y %H:%M'.")]
-Covariate = Annotated[list[str] | None, typer.Option(help="A column that is seen but not forecast; may be repeated.")]
+Covariate = Annotated[list[str] | None, typer.Option(help="A column that is an input but is not forecast; may be repeated.")]
 Target = Annotated[list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")]
 Columns = Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
@@ -95,13 +100,13 @@ def demo(
             return _print_json({**plain, "picture": str(out)})
         for facts in results.values():
             console.print(facts["summary"])
-            title = f"\n{facts['title']}: {facts['windows']:,} test windows, 24 hours ahead"
-            table = Table("model", "RSE", "MAE", "RMSE", title=title)
+            console.print(f"\n{facts['title']}: {facts['windows']:,} test windows, 24 hours ahead", highlight=False)
+            table = Table("model", "RSE", "MAE", "RMSE")
             for name, score in facts["scores"].items():
                 table.add_row(name, f"{score['rse']:.3f}", f"{score['mae']:.1f}", f"{score['rmse']:.1f}")
             console.print(table)
-            console.print(f"Fitted in {facts['seconds']:.1f} s. {facts['costs']}.\n")
-        console.print(f"Picture: {out}")
+            console.print(f"Fitted in {facts['seconds']:.1f} s. {facts['costs']}.\n", highlight=False)
+        console.print(f"Picture: {out}", soft_wrap=True)
 
 
 @app.command()
@@ -165,7 +170,7 @@ def fit(
         if as_json:
             return _print_json({"model": str(out), **summary.to_dict()})
         console.print(summary)
-        console.print(f"Saved: {out}")
+        console.print(f"Saved: {out}", soft_wrap=True)
 
 
 @app.command()
@@ -173,12 +178,14 @@ def forecast(
     model: Model,
     data: Data,
     out: Annotated[Path | None, typer.Option(help="Where the forecast goes: CSV, Parquet or npz.")] = None,
-    coverage: Annotated[float | None, typer.Option(help="Add bounds that hold this part of the truth, such as 0.9.")] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="Add lower and upper bounds that contain this fraction of all values, such as 0.9.")
+    ] = None,
     time: Time = None,
     date_format: Dates = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast the rows that follow on a series."""
+    """Forecast the rows that follow a series."""
     with _plain_errors():
         from sswim.datasets import read_series, write_series
         from sswim.forecaster import Forecaster
@@ -198,8 +205,10 @@ def forecast(
             shown = [{str(k): float(v) for k, v in row.items()} for _, row in result.iterrows()]
             return _print_json({"index": [str(i) for i in result.index], "forecast": shown})
         if out is None:
-            return typer.echo(result.to_string(max_cols=12))  # a console would break long lines
-        console.print(f"{len(result)} rows of {result.shape[1]} channels: {out}")
+            # In a terminal, columns that do not fit come below; elsewhere, a row stays one line.
+            wide = console.width if console.is_terminal else None
+            return typer.echo(result.to_string(max_cols=12, line_width=wide, float_format="{:.6g}".format))
+        console.print(f"Saved: {out} ({len(result)} rows, {result.shape[1]} columns)", soft_wrap=True)
 
 
 @app.command()
@@ -216,7 +225,7 @@ def evaluate(
         result = fitted.evaluate(rows, breaks=breaks)
         if as_json:
             return _print_json(result.to_dict())
-        console.print(str(result), highlight=False)
+        console.print(str(result), highlight=False, soft_wrap=True)
         table = Table("steps ahead", "RSE", "MAE", "RMSE")
         steps = result.per_step
         shown = sorted({round(i * (len(steps) - 1) / 7) for i in range(8)})
@@ -240,7 +249,7 @@ def classify(
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Classify scikit-learn's digits, which are always there, or images, sounds and events from files."""
+    """Classify scikit-learn's digits, which need no files, or images, sounds and events from files."""
     with _plain_errors():
         from sswim.demo import run_classification
         from sswim.writing import check_place
@@ -259,9 +268,12 @@ def classify(
             return _print_json({**result, "summary": summary.to_dict()})
         console.print(summary)
         console.print(
-            f"{data}: {result['accuracy']:.2%} of {result['test_samples']:,} test samples, fitted on {result['samples']:,} in "
-            f"{result['seconds']:.1f} s." + (f" Picture: {out}" if out else "")
+            f"{data}: {result['accuracy']:.2%} of {result['test_samples']:,} test samples are right, fitted on "
+            f"{result['samples']:,} in {result['seconds']:.1f} s.",
+            highlight=False,
         )
+        if out is not None:
+            console.print(f"Picture: {out}", soft_wrap=True)
 
 
 @app.command()
@@ -277,22 +289,22 @@ def experiment(
     data: Annotated[list[str] | None, typer.Option(help="Data set, or a file with a series; may be repeated.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 3, fewer with --quick.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version that takes a minute at most.")] = False,
-    resume: Annotated[bool, typer.Option("--resume/--again", help="Keep the runs that are there, or do them again.")] = True,
+    resume: Annotated[bool, typer.Option("--resume/--again", help="Keep finished runs, or do them again.")] = True,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="Option of the experiment, such as horizons=6,24; may be repeated.")
     ] = None,
     render_only: Annotated[
-        bool, typer.Option("--render-only", help="Run nothing; make table and picture of all runs that are there.")
+        bool, typer.Option("--render-only", help="Run nothing; make the table and the picture from finished runs.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment, the paper's or sswim's own. A stopped one continues; runs that are there are not repeated."""
+    """Run an experiment, one of the paper's or one of sswim's. An experiment that was stopped continues where it was."""
     with _plain_errors():
         from sswim.experiments import render, run
         from sswim.experiments.catalogue import find
         from sswim.experiments.runner import load_runs
 
-        find(name)
+        note = find(name).note
         folder = Path("experiments") / (name + ("-quick" if quick else "")) if out is None else out
         if render_only:
             runs = load_runs(name, folder)
@@ -304,8 +316,8 @@ def experiment(
         text = render(name, folder, runs)
         if as_json:
             return _print_json(json.loads(runs.to_json(orient="records")))
-        typer.echo(text)
-        console.print(f"{len(runs)} runs, table and picture in {folder}")
+        typer.echo(aligned(text) + (f"\n{note}" if " * " in text else ""))
+        console.print(f"{len(runs)} runs. Table, picture and runs: {folder}", soft_wrap=True)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
@@ -30,21 +31,23 @@ WIDER = 15
 
 @dataclass(frozen=True)
 class Story:
-    """A series of the demonstration: its title, hourly rows, the window, and the channel that is drawn."""
+    """A series of the demonstration: its title, hourly rows, the window, the channel that is drawn, and what that measures."""
 
     title: str
     load: Callable[[], pd.DataFrame]
     window: int
     channel: str
+    measures: str
 
 
 STORIES = {
-    "flights": Story("Flights that leave New York's JFK airport, by the hour", load_departures, 168, "JFK"),
+    "flights": Story("Flights that leave New York's airports", load_departures, 168, "JFK", "departures from JFK per hour"),
     "wind": Story(
-        "Power of a turbine of the wind farm La Haute Borne, kW, by the hour",
+        "Power and wind at La Haute Borne, four turbines",
         lambda: load_wind_farm().resample("h").mean(),
         48,
         "power_R80711",
+        "power of turbine R80711, kW",
     ),
 }
 
@@ -76,10 +79,19 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 20, hours: int | 
         scores = _scores(story, model, train, test, hidden, verbose)
         if out is not None:
             at = typical_row(model, test, story.channel)
-            plot_forecast(model, test, story.channel, at, axes[0, number])
-            axes[0, number].set_title(f"{story.title}\n(a typical day of the test part)", fontsize=10)
-            plot_spikes(model, test, at, channel=story.channel, ax=axes[1, number])
-            plot_errors({key: score.per_step["rse"] for key, score in scores.items()}, axes[2, number])
+            above, middle, below = axes[:, number]
+            plot_forecast(model, test, story.channel, at, above)
+            inside = _hours_inside(model, test, story.channel, at)
+            above.set_ylabel(story.measures)
+            above.set_title(
+                f"{story.title}\na typical test day: {inside} of {HORIZON} hours lie within the interval", fontsize=11
+            )
+            plot_spikes(model, test, at, channel=story.channel, ax=middle)
+            middle.set_title("the spikes behind it", fontsize=10)
+            for ax in (above, middle):  # the last two days of the window: more of them would squeeze the forecast
+                ax.set_xlim(*date2num(test.index[[at - 2 * HORIZON, at + HORIZON - 1]]))
+            plot_errors({key: score.per_step["rse"] for key, score in scores.items()}, below)
+            below.set(xlabel="hours ahead", title="all channels, all test windows")
         results[name] = {
             "title": story.title,
             "seconds": seconds,
@@ -107,14 +119,30 @@ def _scores(
     }
 
 
+def _hours_inside(model: Forecaster, test: pd.DataFrame, channel: str, at: int) -> int:
+    """Return how many of the hours from row `at` on lie within the 90 % interval."""
+    low, high = model.predict_interval(test.iloc[:at])
+    return int(test[channel].iloc[at : at + HORIZON].between(low[channel], high[channel]).sum())
+
+
 def typical_row(model: Forecaster, test: pd.DataFrame, channel: str) -> int:
-    """Return the row of midnight at which a forecast begins whose error is the median of those from all midnights."""
+    """Return the row of a midnight from which the forecast is neither better nor worse than usual.
+
+    Of all midnights, the third with the middle errors is looked at. From these, the one is taken whose truth lies within the
+    90 % interval about as often as it does from all midnights, and of several such the one with the error nearest the median.
+    """
     window, number = model.model_.window, list(test.columns).index(channel)
     truth = np.lib.stride_tricks.sliding_window_view(test[channel].to_numpy(), HORIZON)[window:]
-    errors = np.square(model.predict_windows(test)[:, :, number] - truth).mean(axis=1)
-    midnights = np.flatnonzero(pd.DatetimeIndex(test.index[window : window + len(errors)]).hour == 0)
-    ranked = midnights[np.argsort(errors[midnights], kind="stable")]
-    return window + int(ranked[len(ranked) // 2])
+    difference = np.abs(model.predict_windows(test)[:, :, number] - truth)
+    midnights = np.flatnonzero(pd.DatetimeIndex(test.index[window : window + len(truth)]).hour == 0)
+    errors = np.square(difference[midnights]).mean(axis=1)
+    inside = (difference[midnights] <= model.model_.half_width(0.9)[:, number]).mean(axis=1)
+    rank = np.argsort(np.argsort(errors, kind="stable"))
+    count = len(midnights)
+    middle = np.flatnonzero((rank >= count // 3) & (rank < count - count // 3))
+    unusual = np.abs(inside - inside.mean()).round(6)
+    best = min(middle, key=lambda day: (unusual[day], abs(rank[day] - count // 2)))
+    return window + int(midnights[best])
 
 
 def run_classification(
@@ -153,8 +181,8 @@ def run_classification(
     if model_file is not None:
         model.save(model_file)
     if out is not None:
-        figure = Figure(figsize=(11, 8), layout="constrained")
-        axes = figure.subplot_mosaic([["raster", "confusion"], ["rates", "confusion"]])
+        figure = Figure(figsize=(12, 6.5), layout="constrained")
+        axes = figure.subplot_mosaic([["raster", "confusion"], ["rates", "confusion"]], width_ratios=[1, 1.1])
         plot_raster(model, test[0][0], axes["raster"])
         axes["raster"].set_title(f"one sample through the network (class {test[1][0]})")
         plot_class_rates(model, test[0][:1000], test[1][:1000], ax=axes["rates"])

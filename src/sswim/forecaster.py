@@ -175,7 +175,7 @@ class Forecaster(Estimator[ForecastModel]):
         y : ignored
             The targets are the rows that follow each window.
         breaks : int or sequence of int, optional
-            Rows at which a new stretch begins, or its length in rows: windows do not cross from one stretch into the next.
+            Rows at which a new segment begins, or the length of all segments in rows. No window crosses into the next segment.
         """
         options = self._resolved()
         series = as_series(X, breaks=breaks, missing=self.missing)
@@ -295,10 +295,8 @@ class Forecaster(Estimator[ForecastModel]):
         """
         check_is_fitted(self)
         model, several, parts = self.model_, is_several(X), self._parts(X)
-        for series in parts:
-            if len(series.segments[-1]) < model.window:
-                rows = len(series.segments[-1])
-                raise ValueError(f"series: a forecast needs the last {model.window} rows (window) without a gap, got {rows}.")
+        for number, series in enumerate(parts):
+            series.check_window(model.window, f"series[{number}]" if several else "series")
         values = model.forecast([torch.from_numpy(series.segments[-1]) for series in parts])
         results = [self._labelled(value, series) for value, series in zip(values, parts, strict=True)]
         return values if several and not isinstance(X, (list, tuple)) else results if several else results[0]
@@ -375,7 +373,8 @@ class Forecaster(Estimator[ForecastModel]):
         if isinstance(readout, LagReadout):
             read = readout.singles if readout.skip else readout.population.neurons
         title = f"Forecaster, {model.window} -> {model.horizon} steps"
-        return summarize(model.network, model.report, title, population=read)
+        units = "windows of one channel" if model.encoder.shared else "windows"
+        return summarize(model.network, model.report, title, units=units, population=read)
 
     def _series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
         """Check a series against what was fitted."""
@@ -395,6 +394,6 @@ class Forecaster(Estimator[ForecastModel]):
         if longest < window + horizon:
             raise ValueError(
                 f"series: too short to test on. A window and its horizon take {window} + {horizon} rows without a gap, the "
-                f"longest stretch has {longest}."
+                f"longest segment has {longest}."
             )
         yield from self.model_.backtest([torch.from_numpy(segment) for segment in series.segments])

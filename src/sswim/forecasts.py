@@ -46,7 +46,7 @@ class Costs:
 
     def __str__(self) -> str:
         return (
-            f"{self.spikes:,.0f} spikes a forecast of one channel ({self.population_spikes:,.0f} of populations, "
+            f"{self.spikes:,.0f} spikes per forecast of one channel ({self.population_spikes:,.0f} of populations, "
             f"{self.sampled_spikes:,.0f} of sampled neurons), {self.synaptic_operations:,.0f} synaptic operations"
         )
 

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
-from sswim.data.series import SeriesLike
+from sswim.data.series import SeriesLike, continue_index
 from sswim.data.windows import SeriesWindows, batches
+from sswim.drawing import BLUE, COLORS, EMPHASIS, RED, log_ticks, marked
 from sswim.forecaster import Forecaster
 from sswim.network.events import dense
 from sswim.readout.lags import LagReadout
@@ -34,7 +38,7 @@ __all__ = [
 def plot_forecast(
     model: Forecaster, series: SeriesLike, channel: int | str = 0, at: int | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw one forecast with the window it saw and, where known, the truth.
+    """Draw one forecast with the window it saw and, where known, the truth; over time if the series has times.
 
     Parameters
     ----------
@@ -44,7 +48,8 @@ def plot_forecast(
     channel : int or str
         Number or name of the channel.
     at : int, optional
-        Row at which the forecast begins. Default: the last one that leaves a whole horizon of truth.
+        Row at which the forecast begins, counted from the last gap of the series. Default: the last one that leaves a whole
+        horizon of truth.
 
     Returns
     -------
@@ -59,20 +64,20 @@ def plot_forecast(
         raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
     number = channels.index(column)
     forecast = np.asarray(model.predict(data[:at]))[:, number]
-    ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
-    past, ahead = np.arange(-window, 0), np.arange(horizon)
+    ax = _axes(9, 3) if ax is None else ax
+    places = _time_axis(ax, model, series, at)
+    past, ahead = places[:window], places[window:]
     truth = data[at : at + horizon, column]
     ax.plot(past, data[at - window : at, column], color="0.45", lw=1, label="window")
     ax.plot(ahead[: len(truth)], truth, color="black", lw=1.4, label="truth")
-    ax.plot(ahead, forecast, color="C3", lw=1.8, label="forecast")
+    ax.plot(ahead, forecast, color=RED, lw=1.8, label="forecast")
     if model.model_.has_intervals:
         low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at]))
-        ax.fill_between(ahead, low, high, color="C3", alpha=0.15, lw=0, label="90 % interval")
-    ax.axvline(-0.5, color="0.8", lw=0.8)
+        ax.fill_between(ahead, low, high, color=RED, alpha=0.18, lw=0, label="90 % interval")
+    ax.axvline((past[-1] + ahead[0]) / 2, color="0.8", lw=0.8)
     columns = model.model_.columns
-    name = columns[column] if columns is not None else f"channel {column}"
-    ax.set(xlabel="steps from the forecast's origin", ylabel=str(name))
-    ax.legend(loc="upper left", frameon=False, fontsize=8)
+    ax.set_ylabel(str(columns[column]) if columns is not None else f"channel {column}")
+    _legend_above_the_data(ax, columns=4)
     return ax
 
 
@@ -84,7 +89,7 @@ def plot_spikes(
     channel: int | str = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the spikes behind the forecast that begins at row `at`: sampled neurons by delay, and the population above them.
+    """Draw the spikes behind the forecast that begins at row `at`: sampled neurons, by delay, and the population above them.
 
     Where channels share the network, the spikes are those of `channel`. The population is the one that sees the channel
     relative to the window's mean; the paper's readout has none.
@@ -97,30 +102,31 @@ def plot_spikes(
     spikes = model.network_.hidden_spikes(samples.inputs(slice(None)))[layer][:, :, member].T.cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
-    ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
-    ax.scatter(step - window, neuron, s=1.2, color="C0", linewidths=0)
-    label, readout = "hidden neuron, by delay", model.network_.readout
+    ax = _axes(9, 3) if ax is None else ax
+    places, readout = _time_axis(ax, model, series, at), model.network_.readout
+    ax.scatter(places[step], neuron, s=3, color=BLUE, linewidths=0)
+    groups = {"sampled": spikes.shape[1]}
     if isinstance(readout, LagReadout):
         place = 0 if encoder.shared else encoder.channels.index(column)
         population = readout.raster(samples.past(slice(None)).transpose(1, 2))[member, place].numpy()  # (W, K)
         step, neuron = np.nonzero(population)
-        ax.scatter(step - window, neuron + spikes.shape[1], s=1.2, color="C3", linewidths=0)
-        label = "sampled neurons, population"
-    ax.axvline(-0.5, color="0.8", lw=0.8)
-    ax.set(xlabel="steps from the forecast's origin", ylabel=label, xlim=(-window, horizon))
+        ax.scatter(places[step], neuron + spikes.shape[1], s=3, color=RED, linewidths=0)
+        groups["population"] = population.shape[1]
+    ax.axvline((places[window - 1] + places[window]) / 2, color="0.8", lw=0.8)
+    ax.set_xlim(places[0], places[-1])
+    _name_groups(ax, groups)
     return ax
 
 
 def plot_errors(per_step: Mapping[str, npt.ArrayLike], ax: Axes | None = None) -> Axes:
     """Draw the RSE over steps ahead of several models, from their ``Evaluation.per_step["rse"]``; the last one stands out."""
-    others = ["0.6", "C0", "C1", "C2", "C4", "C5"]
-    ax = Figure(figsize=(5, 3)).subplots() if ax is None else ax
+    ax = _axes(5, 3) if ax is None else ax
     for number, (name, rse) in enumerate(per_step.items()):
         values = np.asarray(rse)
-        color = "C3" if number == len(per_step) - 1 else others[number % len(others)]
-        ax.plot(np.arange(1, len(values) + 1), values, label=name, color=color, lw=1.6)
+        style = EMPHASIS if number == len(per_step) - 1 else {**marked(number), "lw": 1.2}
+        ax.plot(np.arange(1, len(values) + 1), values, label=name, ms=4, markevery=max(1, len(values) // 8), **style)
     ax.set(xlabel="steps ahead", ylabel="RSE (lower is better)")
-    ax.legend(frameon=False, fontsize=8)
+    _legend_above_the_data(ax, columns=2)
     return ax
 
 
@@ -129,37 +135,39 @@ def plot_raster(model: Classifier, sample: object, ax: Axes | None = None) -> Ax
     one = [sample] if isinstance(model.model_.inputs.encoder, ExactEvents) else np.asarray(sample)[None]
     x = model.model_.samples(one).inputs(slice(0, 1))
     layers = [dense(x), *model.network_.simulate(x).spikes]
-    ax = Figure(figsize=(6, 4)).subplots() if ax is None else ax
-    below, places, names = 0, [], []
+    ax = _axes(6, 4) if ax is None else ax
+    groups: dict[str, int] = {}
     for number, spikes in enumerate(layers):
         step, neuron = np.nonzero(spikes[0].cpu().numpy())
-        ax.scatter(step, neuron + below, s=2, color=f"C{number}", linewidths=0)
-        places.append(below + spikes.shape[2] / 2)
-        names.append("input" if number == 0 else f"hidden {number}")
-        below += spikes.shape[2]
-        ax.axhline(below - 0.5, color="0.8", lw=0.8)
-    ax.set(xlabel="step", ylim=(-0.5, below - 0.5), yticks=places, yticklabels=names)
+        ax.scatter(step, neuron + sum(groups.values()), s=3, color=COLORS[number % len(COLORS)], linewidths=0)
+        groups["input" if number == 0 else f"hidden {number}"] = spikes.shape[2]
+    ax.set_xlabel("step")
+    _name_groups(ax, groups)
     return ax
 
 
 def plot_confusion(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, ax: Axes | None = None) -> Axes:
-    """Draw how often each class is taken for which, in percent of its samples."""
+    """Draw how many samples of each class are predicted to be of which; dark cells hold a large part of a class."""
     from sklearn.metrics import confusion_matrix
 
-    table = confusion_matrix(y, model.predict(X), labels=model.classes_).astype(float)
-    table *= 100 / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    ax = Figure(figsize=(5, 5)).subplots() if ax is None else ax
-    wrong = table.copy()
-    np.fill_diagonal(wrong, 0)  # or the right ones would outshine all
-    ax.imshow(wrong, cmap="Reds", vmin=0, vmax=max(wrong.max(), 1))
-    for i, j in np.ndindex(*table.shape):
-        if table[i, j] >= 0.5:
-            color = "w" if wrong[i, j] > 0.6 * max(wrong.max(), 1) else "k"
-            text = ax.text(j, i, f"{table[i, j]:.0f}", ha="center", va="center", fontsize=7, color=color)
-            text.set_fontweight("bold" if i == j else "normal")
-    marks = np.arange(len(model.classes_))
-    ax.set(xlabel="taken for", ylabel="class, % of its samples", xticks=marks, yticks=marks)
-    ax.set_xticklabels(model.classes_, rotation=90), ax.set_yticklabels(model.classes_)
+    table = confusion_matrix(y, model.predict(X), labels=model.classes_)
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    count = len(table)
+    ax = _axes(5.5, 5) if ax is None else ax
+    # The square root of the share, or few mistakes would look like none.
+    image = ax.imshow(share, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
+    if count > 30:  # too many to write numbers
+        bar = ax.figure.colorbar(image, ax=ax, label="part of the class", shrink=0.8)
+        bar.set_ticks([0, 0.05, 0.25, 0.5, 1], labels=["0", "5 %", "25 %", "50 %", "100 %"])
+    else:
+        for i, j in np.argwhere(table):
+            color = "white" if share[i, j] > 0.3 else "black"
+            ax.text(j, i, f"{table[i, j]}", ha="center", va="center", fontsize=8 if count <= 12 else 6, color=color)
+    marks = np.arange(0, count, -(-count // 40))
+    ax.set(xlabel="predicted class", ylabel="true class", xticks=marks, yticks=marks)
+    turn = 0 if max(len(str(c)) for c in model.classes_) <= 2 and count <= 30 else 90
+    ax.set_xticklabels(model.classes_[marks], rotation=turn), ax.set_yticklabels(model.classes_[marks])
+    ax.set_title(f"{np.trace(table):,} of {table.sum():,} right ({np.trace(table) / table.sum():.1%})", fontsize=10)
     return ax
 
 
@@ -173,8 +181,9 @@ def plot_class_rates(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, laye
     means = np.stack([counts[y == c].mean(axis=0) if (y == c).any() else np.zeros(counts.shape[1]) for c in model.classes_])
     relative = means - means.mean(axis=0)
     order = np.lexsort((-relative.max(axis=0), relative.argmax(axis=0)))
-    ax = Figure(figsize=(6, 3)).subplots() if ax is None else ax
-    ax.imshow(means[:, order], aspect="auto", cmap="viridis", interpolation="nearest")
+    ax = _axes(6, 3) if ax is None else ax
+    image = ax.imshow(means[:, order], aspect="auto", cmap="viridis", interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, label="spikes per sample")
     ax.set(xlabel="hidden neuron, by the class it favours", ylabel="class", yticks=np.arange(len(model.classes_)))
     ax.set_yticklabels(model.classes_)
     return ax
@@ -183,7 +192,7 @@ def plot_class_rates(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, laye
 def plot_mistakes(
     model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, shape: tuple[int, int] | None = None, count: int = 12
 ) -> Figure:
-    """Draw images that the classifier is most wrong about, with their class and what they are taken for.
+    """Draw images that the classifier is most wrong about, with their class and the predicted one.
 
     `shape` is that of an image. Default: that of the samples, or a square.
     """
@@ -201,28 +210,77 @@ def plot_mistakes(
     axes = np.atleast_1d(figure.subplots(max(-(-len(worst) // columns), 1), columns)).ravel()
     for ax in axes:
         ax.axis("off")
+    if not len(worst):
+        axes[0].text(0.5, 0.5, "no mistakes", ha="center", va="center")
     for ax, number in zip(axes, worst, strict=False):
         ax.imshow(X[number].reshape(shape), cmap="gray_r")
-        ax.set_title(f"{y[number]}, not {found[number]}", fontsize=8)
+        ax.set_title(f"is {y[number]},\npredicted {found[number]}", fontsize=8)
     return figure
 
 
 def plot_growth(result: Facts) -> Figure:
     """Draw how time and peak memory grow, on logarithmic axes, from what ``sswim bench growth`` measured."""
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     axes = figure.subplots(1, 2)
     for ax, key, label, unit in zip(axes, ("seconds", "memory"), ("seconds", "peak memory, MiB"), (1, 2**20), strict=True):
         for number, (name, points) in enumerate(result["points"].items()):
             sizes, values = (np.array([point[k] for point in points], dtype=float) for k in ("size", key))
             exponent = result["result"][name][key]
-            ax.loglog(sizes, values / unit, "o-", ms=3, lw=1.2, color=f"C{number}", label=f"{name}: exponent {exponent:.2f}")
-        ax.set(xlabel="size", ylabel=label)
-        ax.legend(frameon=False, fontsize=7)
+            ax.loglog(sizes, values / unit, ms=4, lw=1.2, label=f"{name}: exponent {exponent:.2f}", **marked(number))
+        ax.set(xlabel="size of what grows", ylabel=label)
+        log_ticks(ax)
+        _legend_above_the_data(ax, columns=2)
     return figure
 
 
+def _axes(width: float, height: float) -> Axes:
+    """Return the axes of a new figure, which has room for all labels."""
+    return Figure(figsize=(width, height), layout="constrained").subplots()
+
+
+def _time_axis(ax: Axes, model: Forecaster, series: SeriesLike, at: int) -> np.ndarray:
+    """Return where the rows of a window and of the forecast stand on the x axis: at their times, or steps without any."""
+    window, horizon = model.model_.window, model.model_.horizon
+    index = model._series(series).indexes[-1]
+    if isinstance(index, pd.PeriodIndex):
+        index = index.to_timestamp()
+    if not isinstance(index, pd.DatetimeIndex):
+        ax.set_xlabel("steps from the start of the forecast")
+        return np.arange(-window, horizon, dtype=float)
+    known = index[at - window : at + horizon]
+    times = pd.DatetimeIndex(known.append(continue_index(index, window + horizon - len(known))))
+    locator = AutoDateLocator(tz=index.tz)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=index.tz))
+    ax.set_xlabel("time" if index.tz is None else f"time ({index.tz})")
+    return np.asarray(date2num(times.to_pydatetime()))
+
+
+def _name_groups(ax: Axes, groups: Mapping[str, int]) -> None:
+    """Name groups of neurons, one above the other, on the y axis, with the number of neurons in each."""
+    tops = np.cumsum(list(groups.values()))
+    for top in tops[:-1]:
+        ax.axhline(top - 0.5, color="0.8", lw=0.8)
+    places = [top - count / 2 - 0.5 for top, count in zip(tops, groups.values(), strict=True)]
+    names = [f"{name}\n({count:,})" for name, count in groups.items()]
+    ax.set(ylim=(-0.5, tops[-1] - 0.5), yticks=places, yticklabels=names, ylabel="spikes of neurons")
+
+
+def _legend_above_the_data(ax: Axes, columns: int, size: float = 8) -> None:
+    """Add a legend at the top of the axes, and make room for it there."""
+    rows = -(-len(ax.get_legend_handles_labels()[1]) // columns)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    inches = ax.get_position().height * figure.get_size_inches()[1]
+    part = min(0.6, (rows * 1.6 * size + 12) / 72 / inches)
+    scale = ax.yaxis.get_transform()
+    low, high = scale.transform(np.array(ax.get_ylim()))
+    ax.set_ylim(top=float(scale.inverted().transform(np.array([low + (high - low) / (1 - part)]))[0]))
+    ax.legend(loc="upper left", ncols=columns, frameon=False, fontsize=size)
+
+
 def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np.ndarray, int]:
-    """Return the last stretch of a series as an array, and the number of a channel."""
+    """Return the last segment of a series as an array, and the number of a channel."""
     data = model._series(series).segments[-1]
     columns = model.model_.columns
     if isinstance(channel, str):

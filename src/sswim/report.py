@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,7 +41,7 @@ class LayerReport:
     Attributes
     ----------
     input_metric, output_metric : str
-        The distances that the pairs were drawn by.
+        The distances between inputs and between targets that decide how likely a pair of samples is.
     entropies : dict
         Entropy of the pair distribution for each candidate (input metric, output metric), on the samples they were compared on.
     pairs : Tensor of shape (neurons, 2)
@@ -133,7 +134,7 @@ class Solution:
     traces : int
         Number of different (delay, support) pairs among the outputs, or of time constants.
     sums : str
-        How far the sums were thinned out: ``"exact"``, ``"fast"``, or the settings.
+        Which part of all steps the sums are taken over: ``"exact"`` (all), ``"fast"``, or the settings.
     score : float
         Mean squared error on validation rows, of weights that had not seen these.
     quantiles : array of shape (levels, horizon, channels), optional
@@ -210,38 +211,31 @@ class Summary:
     title: str
     data: Facts
     unit: str = "window"
+    units: str = "windows"
 
     def to_dict(self) -> Facts:
         """Return everything as plain numbers, lists and dictionaries."""
         return self.data
 
     def __rich__(self) -> RenderableType:
-        layers = Table(
-            "layer",
-            "kernel",
-            "neurons",
-            "rate",
-            "silent",
-            "saturated",
-            "drawn by",
-            title=self.title,
-            box=box.SIMPLE_HEAD,
-        )
+        layers = Table(title=self.title, box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in ("layer", "neurons", "kernel", "spikes/step", "silent", "saturated"):
+            layers.add_column(name, no_wrap=True)
+        layers.add_column("distances", overflow="fold")  # of the pairs; the only one that may need two lines
         for number, layer in enumerate(self.data["layers"], start=1):
             layers.add_row(
                 f"hidden {number}",
-                layer["kernel"],
                 f"{layer['neurons']:,}",
-                f"{layer['rate']:.3f} / step",
+                layer["kernel"].partition("(")[0],
+                f"{layer['rate']:.3f}",
                 str(layer["silent"]),
                 str(layer["saturated"]),
-                _drawn_by(layer),
+                f"{layer['input_metric']}, {layer['output_metric']}" if layer["output_metric"] else "random",
             )
         out = self.data["output"]
         if out.get("population"):
-            # Thresholds lie evenly around the mean of what a population sees, so half of its neurons fire on average.
-            layers.add_row("population", "-", f"2 x {out['population']}", "~0.5 / step", "-", "-", "-")
-        layers.add_row("output", out["kernel"], f"{out['neurons']:,}", "-", "-", "-", "-")
+            layers.add_row("population", f"2 x {out['population']}", "-", "-", "-", "-", "-")
+        layers.add_row("output", f"{out['neurons']:,}", out["kernel"].partition("(")[0], "-", "-", "-", "-")
 
         readout = Table("output", "smallest", "median", "largest", box=box.SIMPLE_HEAD)
         for name in (name for name in ("delay", "support", "lambda") if name in out):
@@ -259,22 +253,26 @@ class Summary:
 
     def _note(self) -> str:
         """Return sizes in words."""
-        d, out, unit = self.data, self.data["output"], self.unit
+        d, out, unit, units = self.data, self.data["output"], self.unit, self.units
         spikes, samples, held_out = d["spikes_per_window"], d["samples"], d["validation_samples"]
-        constants = f"traces with time constants {', '.join(f'{c:.3g}' for c in out.get('constants', ()))}."
+        decaying = [f"{c:.3g}" for c in out.get("constants", ()) if c != float("inf")]
+        traces = [f"traces with time constants of {', '.join(decaying)} steps"] if decaying else []
+        counts = ["spike counts"] if len(decaying) < len(out.get("constants", ())) else []
+        constants = f"read as {' and '.join(counts + traces)}."
         if out["kernel"] == "lags":
             return (
-                f"{d['parameters']:,} parameters; two populations per channel; fitted on {samples + held_out:,} {unit}s; "
+                f"{d['parameters']:,} parameters; two populations per channel; fitted on {samples + held_out:,} {units}; "
                 f"sampled neurons: {spikes:,.0f} spikes per {unit}, {constants}"
             )
-        note = f"{d['parameters']:,} parameters, {spikes:,.0f} spikes per {unit}; fitted on {samples:,} {unit}s, "
-        note += f"regularised on {held_out:,}; "
+        note = f"{d['parameters']:,} parameters, {spikes:,.0f} spikes per {unit}; fitted on {samples:,} {units}, "
+        note += f"lambda chosen on {held_out:,} more; "
         return note + (
             constants if "constants" in out else f"{out['traces']} different (delay, support) pairs, sums {d['sums']}."
         )
 
     def __str__(self) -> str:
-        console = Console(width=110, color_system=None)
+        wide = min(110, shutil.get_terminal_size((110, 24)).columns)
+        console = Console(width=wide, color_system=None)
         with console.capture() as capture:
             console.print(self)
         return capture.get().rstrip()
@@ -289,7 +287,7 @@ def _three(values: Tensor) -> list[float]:
 
 def _made_of(kept: dict[str, float], gains: dict[str, float]) -> Table:
     """Return a table of the models that were weighed: the share of each, and its gain."""
-    caption = "gain: how much less squared error than the plainest linear model (0.0 %), on blocks in time it has not seen"
+    caption = "gain: how much less squared error than the plainest linear model, on rows it has not seen"
     table = Table("what the forecast is made of", "share", "gain", box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
     for name, share in kept.items():
         shown = "nothing" if share == 0 else "< 0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
@@ -310,16 +308,15 @@ def _output(network: SpikingNetwork, report: SamplingReport, population: int | N
     return {"kernel": "lags", **facts, "population": population, **kept}
 
 
-def _drawn_by(layer: Facts) -> str:
-    """Return what a layer's neurons were drawn by, in words."""
-    metrics = f"{layer['input_metric']}, {layer['output_metric']}" if layer["output_metric"] else "chance"
-    return metrics if layer["entropy"] is None else f"{metrics} (entropy {layer['entropy']:.2f})"
-
-
 def summarize(
-    network: SpikingNetwork, report: SamplingReport, title: str, unit: str = "window", population: int | None = None
+    network: SpikingNetwork,
+    report: SamplingReport,
+    title: str,
+    unit: str = "window",
+    units: str = "windows",
+    population: int | None = None,
 ) -> Summary:
-    """Return the summary of a sampled network, whose samples are called `unit`.
+    """Return the summary of a sampled network, one of whose samples is called `unit`, several `units`.
 
     For a readout with lags, `population` is the number of neurons in each of a channel's two populations that are read.
     """
@@ -349,4 +346,4 @@ def summarize(
         "seconds": sum(step.seconds for step in report.steps),
         "steps": [{"name": step.name, "seconds": step.seconds, "peak_memory": step.peak_memory} for step in report.steps],
     }
-    return Summary(title, data, unit)
+    return Summary(title, data, unit, units)

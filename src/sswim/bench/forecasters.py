@@ -203,7 +203,7 @@ def _split(data: str, window: int, horizon: int) -> LtsfSplit:
     """Return the standardised rows for fitting and for test, as the public benchmark of long-term forecasting cuts them."""
     if _other(data):
         if SERIES[data].breaks is not None:
-            raise ValueError(f"data must be one stretch of rows, but {data!r} begins anew every {SERIES[data].breaks} rows.")
+            raise ValueError(f"data must be one segment of rows, but {data!r} begins anew every {SERIES[data].breaks} rows.")
         return split_ltsf(load_series(data), window, horizon)
     return split_ltsf(load_ltsf(data), window, horizon, ltsf_set(data).month)
 

@@ -56,7 +56,7 @@ SCALINGS: dict[str, Scaling] = {kind: Scaling(kind) for kind in KINDS}
 
 @dataclass(frozen=True)
 class Encoded:
-    """A stretch of a series, scaled.
+    """A segment of a series, scaled.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several"]
+__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several", "parse_times"]
 
 SeriesLike = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series]
 Breaks = int | Sequence[int] | None
@@ -19,7 +19,7 @@ Columns = list[Hashable]
 
 @dataclass
 class Series:
-    """One or several gap-free stretches of the same channels.
+    """One or several gap-free segments of the same channels.
 
     Attributes
     ----------
@@ -52,12 +52,20 @@ class Series:
         if windows >= 3:
             return
         total, count = sum(map(len, self.segments)), len(self.segments)
-        parts = f" in {count} stretches, parted by gaps in the time index or breaks" if count > 1 else ""
+        parts = f" in {count} segments, split by gaps in the time index or breaks" if count > 1 else ""
         raise ValueError(
             f"series: too short. A window and its horizon take {window} + {horizon} rows, and at least 3 windows are needed, "
             f"but only {windows} fit into {total} rows{parts} (n_samples = {total}). Use a shorter window, horizon or stride, "
             "or more data."
         )
+
+    def check_window(self, window: int, name: str) -> None:
+        """Refuse a series whose last segment is shorter than a window."""
+        rows, index = len(self.segments[-1]), self.indexes[-1]
+        if rows < window:
+            came = f"it has {rows}" if len(self.segments) == 1 else f"only {rows} follow the last gap"
+            came += f", which ends at {index[0]}" if len(self.segments) > 1 and index is not None else ""
+            raise ValueError(f"{name}: a forecast needs the last {window} rows (window) without a gap, but {came}.")
 
     def warn_of_gaps(self, window: int, horizon: int) -> None:
         """Warn if gaps in a time index cost more than a tenth of all windows."""
@@ -66,7 +74,7 @@ class Series:
         lost = 1 - used / max(rows - length, 1)
         if self.gaps and lost > 0.1:
             warnings.warn(
-                f"series: {self.gaps} gaps in the time index part it into {len(self.segments)} stretches, and {lost:.0%} of "
+                f"series: {self.gaps} gaps in the time index split it into {len(self.segments)} segments, and {lost:.0%} of "
                 "all windows would cross one: these are not used. To use them, insert the absent rows (`asfreq`) and pass "
                 "missing='interpolate' (--missing interpolate).",
                 stacklevel=4,
@@ -91,7 +99,7 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
     ----------
     data : DataFrame, pandas.Series, array of shape (rows, channels) or (rows,), or several of these in a list
     breaks : int or sequence of int, optional
-        Rows at which a new stretch begins; a single number is the length of all stretches.
+        Rows at which a new segment begins; a single number is the length of all segments.
     missing : {"error", "interpolate"}
         What to do about NaN.
     name : str
@@ -172,13 +180,29 @@ def _labels(index: pd.Index, name: str) -> pd.Index:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
-            return pd.DatetimeIndex(pd.to_datetime(index))
+            return pd.DatetimeIndex(parse_times(index.to_series()))
     except (TypeError, ValueError):
         shown = f"{index[0]!r}" if len(index) else index.dtype
         raise TypeError(
             f"{name}: labels of rows must be times or numbers, but are of type {index.dtype}, such as {shown}. Set times as "
             "the index, or drop it (`reset_index(drop=True)`)."
         ) from None
+
+
+def parse_times(text: pd.Series, *, day_first: bool = False) -> pd.Series:
+    """Return text as times; those whose offsets from UTC differ, as around a change of the clock, in UTC.
+
+    Examples
+    --------
+    >>> parse_times(pd.Series(["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00"])).diff().iloc[1]
+    Timedelta('0 days 01:00:00')
+    """
+    try:
+        return pd.to_datetime(text, dayfirst=day_first)
+    except ValueError:
+        if not text.astype(str).str.fullmatch(r".*\d(?:[+-]\d\d:?\d\d|Z)").all():
+            raise
+        return pd.to_datetime(text, dayfirst=day_first, utc=True)
 
 
 def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str) -> np.ndarray:
@@ -201,7 +225,9 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
             "to fill gaps linearly in time, or fill or drop them yourself."
         )
     if absent.all(axis=0).any():
-        raise ValueError(f"{name}: channel {int(absent.all(axis=0).argmax())} is NaN throughout, nothing to interpolate.")
+        empty = int(absent.all(axis=0).argmax())
+        label = columns[empty] if columns is not None else empty
+        raise ValueError(f"{name}: channel {label!r} has no values but NaN, so nothing can be interpolated. Drop it.")
     values = values.copy()
     rows = np.arange(len(values))
     for channel in np.flatnonzero(absent.any(axis=0)):
@@ -211,7 +237,7 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
 
 
 def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
-    """Return the rows at which the user wants a new stretch to begin."""
+    """Return the rows at which the user wants a new segment to begin."""
     if breaks is None:
         return []
     if not isinstance(breaks, (Sequence, np.ndarray)):

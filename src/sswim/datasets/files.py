@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sswim.data.series import parse_times
 from sswim.options import nearest
 from sswim.writing import whole_file
 
@@ -150,7 +151,7 @@ def _times(column: pd.Series, wanted: _Wanted) -> pd.Series | None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
-                parsed = pd.to_datetime(text, dayfirst=day_first)
+                parsed = parse_times(text, day_first=day_first)
         except (ValueError, TypeError):
             continue
         if not any(parsed.equals(other) for other in found):

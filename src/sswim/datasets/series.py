@@ -41,7 +41,7 @@ class SeriesSet:
     season : int
         Rows after which the seasonal naive forecast repeats the series: a day, where windows allow it.
     breaks : int or None
-        Every how many rows a new stretch begins.
+        Every how many rows a new segment begins.
     source : str
         Which file to get, and where.
     url, md5 : str
@@ -108,7 +108,7 @@ def _first_bad_line(text: str) -> str | None:
 def fill_zeros(series: pd.DataFrame, breaks: int | None = None) -> pd.DataFrame:
     """Return a series whose zeros, which stand for missing readings, are filled linearly in time.
 
-    Channel by channel, and within a stretch of `breaks` rows. A channel that is 0 throughout a stretch stays so.
+    Channel by channel, and within a segment of `breaks` rows. A channel that is 0 throughout a segment stays so.
 
     Examples
     --------

@@ -49,7 +49,7 @@ def split_series(
     split : three numbers that sum to 1
         :math:`r_1, r_2, r_3`, for training, validation and test.
     breaks : int, optional
-        Length of a stretch in rows. No window crosses from one into the next: `M` is the sum over stretches.
+        Length of a segment in rows. No window crosses from one into the next: `M` is the sum over segments.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def split_series(
     if isinstance(series, pd.DataFrame):
         rows = pd.DataFrame(rows, columns=series.columns)
     train, held_out, test = _counts(len(rows), window, horizon, split, breaks)
-    known, later = split_windows([rows[s.start : s.stop] for s in _stretches(len(rows), breaks)], window + horizon, test)
+    known, later = split_windows([rows[s.start : s.stop] for s in _segments(len(rows), breaks)], window + horizon, test)
     validation = held_out / (train + held_out)
     while int((train + held_out) * validation) < held_out:  # rounding must not take a window away
         validation = float(np.nextafter(validation, 1))
@@ -87,11 +87,11 @@ def count_training_rows(
     9
     """
     train, held_out, test = _counts(rows, window, horizon, split, breaks)
-    first, _ = split_windows(_stretches(rows, breaks), window + horizon, held_out + test)
+    first, _ = split_windows(_segments(rows, breaks), window + horizon, held_out + test)
     return first[-1].stop
 
 
-def _stretches(rows: int, breaks: int | None) -> list[range]:
+def _segments(rows: int, breaks: int | None) -> list[range]:
     length = rows if breaks is None else check_integer("breaks", breaks, 1)
     return [range(first, min(first + length, rows)) for first in range(0, rows, max(length, 1))]
 
@@ -103,11 +103,11 @@ def _counts(rows: int, window: int, horizon: int, split: Sequence[float], breaks
     if len(split) != 3 or abs(sum(split) - 1) > 1e-9:
         raise ValueError(f"split must be three numbers that sum to 1 (training, validation, test), got {tuple(split)}.")
     train_part, _, test_part = (check_fraction(f"split[{n}]", part) for n, part in enumerate(split))
-    total = sum(max(len(stretch) - span + 1, 0) for stretch in _stretches(rows, breaks))
+    total = sum(max(len(segment) - span + 1, 0) for segment in _segments(rows, breaks))
     train, test = int(total * train_part), int(total * test_part)
     counts = train, total - train - test, test
     if min(counts) < 1:
-        apart = "" if breaks is None else f" in stretches of {breaks}"
+        apart = "" if breaks is None else f" in segments of {breaks}"
         raise ValueError(
             f"series must hold at least one window for training, validation and test each, but its {rows} rows{apart} hold "
             f"{total} windows of {window} + {horizon} rows, which the split {tuple(split)} makes {counts[0]}, {counts[1]} and "

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
+from sswim.drawing import legend_below, marked, panels
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import GRIDS, LONG, ORIGINAL, PARTS, SHORT, STAND_INS, chosen, fit_and_test, given, task
 from sswim.forecaster import Forecaster
@@ -115,13 +116,14 @@ def draw(runs: pd.DataFrame) -> Figure:
             part = here[(here["grid"] == grid) & (here["normalizer"] == normalizer)]
             for i, (weights, lines) in enumerate(part.groupby("weights", sort=False)):
                 mean = lines.groupby("neurons")["rse"].agg(["mean", "min", "max"])
-                ax.plot(mean.index, mean["mean"], marker="o", ms=3, color=f"C{i}", label=weights)
-                ax.fill_between(mean.index, mean["min"], mean["max"], color=f"C{i}", alpha=0.15, lw=0)
-            ax.set(title=f"{name}, {normalizer}, {grid} grid", xlabel="neurons")
+                ax.plot(mean.index, mean["mean"], ms=4, label=weights, **marked(i))
+                ax.fill_between(mean.index, mean["min"], mean["max"], color=marked(i)["color"], alpha=0.15, lw=0)
+            ax.set_title(f"{name}\n{normalizer}, {grid} grid", fontsize=10)
+            ax.set_xlabel("neurons")
             if here["rse"].max() > top:
                 ax.set_ylim(top=top)
         row[0].set_ylabel("test RSE")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    legend_below(figure, axes.flat)
     return figure
 
 
@@ -165,19 +167,18 @@ def entropy_table(runs: pd.DataFrame) -> pd.DataFrame:
 def entropy_draw(runs: pd.DataFrame) -> Figure:
     """Draw the error of every metric, a panel per data set."""
     names, metrics = list(dict.fromkeys(runs["data"])), list(dict.fromkeys(runs["metric"]))
-    figure = Figure(figsize=(4 * len(names), 3.2), layout="constrained")
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    figure, axes = panels(len(names), (4, 3.2), columns=3)
     for ax, name in zip(axes, names, strict=True):
         for i, (horizon, part) in enumerate(runs[runs["data"] == name].groupby("horizon")):
             mean = part.groupby("metric")["rse"].agg(["mean", "min", "max"]).reindex(metrics)
             bars = [mean["mean"] - mean["min"], mean["max"] - mean["mean"]]
-            ax.errorbar(range(len(metrics)), mean["mean"], yerr=bars, fmt="o", ms=4, color=f"C{i}", label=f"{horizon} ahead")
+            ax.errorbar(range(len(metrics)), mean["mean"], yerr=bars, ls="", ms=5, label=f"{horizon} steps ahead", **marked(i))
             if "entropy" in mean.index:
-                ax.axhline(mean["mean"]["entropy"], color=f"C{i}", lw=0.7, ls=":")
-        ax.set(title=name)
+                ax.axhline(mean["mean"]["entropy"], color=marked(i)["color"], lw=0.7, ls=":")
+        ax.set(title=name, xlabel="distance between samples")
         ax.set_xticks(range(len(metrics)), labels=metrics, rotation=45, ha="right")
     axes[0].set_ylabel("test RSE")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    legend_below(figure, axes)
     return figure
 
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
+from sswim.drawing import EMPHASIS, legend_below, log_ticks, marked, over_horizon, panels
 from sswim.evaluate.baselines import Persistence, RidgeOnLags, SeasonalNaive
 from sswim.experiments.echo_state import EchoState
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
@@ -123,23 +124,18 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
 def draw(runs: pd.DataFrame) -> Figure:
     """Draw the error over the horizon, a panel per data set."""
     names, models = list(dict.fromkeys(runs["data"])), [m for m in MODELS if (runs["model"] == m).any()]
-    figure = Figure(figsize=(3.8 * len(names), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    figure, axes = panels(len(names), (3.8, 3.6), columns=3)
     for ax, name in zip(axes, names, strict=True):
-        for i, model in enumerate(models):
+        for model in models:
             mean = runs[(runs["data"] == name) & (runs["model"] == model)].groupby("horizon")["rse_units"].mean()
-            ours = model.startswith("sswim")
-            style = {"marker": "o", "ms": 3, "lw": 2.2 if ours else 1.1, "ls": "-" if ours or model == "paper" else "--"}
-            ax.plot(mean.index, mean, label=model, color=f"C{i}", **style)
-        ax.set(title=name, xlabel="horizon (steps)", xscale="log", yscale="log")
-        ticks = sorted(set(runs["horizon"]))
-        ax.set_xticks(ticks, labels=[str(h) for h in ticks])
-        ax.xaxis.minorticks_off()
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.yaxis.set_minor_formatter(lambda value, _: f"{value:.2g}")
-        ax.tick_params(axis="y", which="both", labelsize=7)
+            style = EMPHASIS if model == "sswim" else {**marked(MODELS.index(model)), "lw": 1.2}
+            sampled = model.startswith("sswim") or model == "paper"
+            ax.plot(mean.index, mean, label=model, ms=4, ls="-" if sampled else "--", **style)
+        ax.set_title(name)
+        over_horizon(ax, runs["horizon"])
+        log_ticks(ax)
     axes[0].set_ylabel("test RSE, data's units")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    legend_below(figure, axes)
     return figure
 
 
@@ -190,15 +186,16 @@ def ideas_draw(runs: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(7, 0.26 * len(change) + 1.2), layout="constrained")
     ax = figure.subplots()
     for i, cell in enumerate(change.columns):
-        ax.plot(change[cell], range(len(change)), "o", ms=4, color=f"C{i}", label=cell)
+        ax.plot(change[cell], range(len(change)), ls="", ms=5, label=cell, **marked(i))
     ax.axvline(0, color="0.6", lw=0.8)
     ax.set_yticks(range(len(change)), labels=list(change.index))
     ax.set(xlabel="change of the RSE, percent (right is worse)", xscale="symlog")
+    ax.margins(x=0.05)
     low, high = ax.get_xlim()
     ticks = [tick for tick in (-30, -10, -3, -1, 0, 1, 3, 10, 30) if low <= tick <= high]
     ax.set_xticks(ticks, labels=[f"{tick:+d}" if tick else "0" for tick in ticks])
     ax.invert_yaxis()
-    ax.legend(frameon=False, fontsize=8)
+    legend_below(figure, [ax])
     return figure
 
 

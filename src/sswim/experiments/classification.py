@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
+from sswim.drawing import legend_below, marked
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.network.output import VoltageReadout
 from sswim.readout.voltage import voltages
@@ -33,9 +34,9 @@ READOUTS = {
     "voltage": "paper, voltage",
     "spikes": "paper, spikes",
     "spikes_normalized": "spikes, normalised",
-    "ours": "ours",
-    "regression": "ours, regression",
-    "plain": "ours, regression, plain depth",
+    "ours": "sswim",
+    "regression": "sswim, regression",
+    "plain": "sswim, regression, plain depth",
 }
 # Of the output's spikes, where they are not normalised: the paper names none, and this is the hidden layers'.
 PAPER_COST = -1.5
@@ -140,13 +141,14 @@ def draw(runs: pd.DataFrame) -> Figure:
             ax.set_visible(len(here) > 0)
             for (layers, sampling), part in here.groupby(["layers", "sampling"]):
                 mean = part.groupby("width")["accuracy"].agg(["mean", "min", "max"])
-                style = {"color": f"C{list(SAMPLINGS).index(sampling)}", "ls": "-" if layers == 1 else ":"}
-                ax.plot(mean.index, mean["mean"], marker="o", ms=3, lw=1.2, label=f"{layers} x, {sampling}", **style)
+                style = {**marked(list(SAMPLINGS).index(sampling)), "ls": "-" if layers == 1 else ":"}
+                ax.plot(
+                    mean.index, mean["mean"], ms=4, lw=1.2, label=f"{layers} layer{'s' * (layers > 1)}, {sampling}", **style
+                )
                 ax.fill_between(mean.index, mean["min"], mean["max"], color=style["color"], alpha=0.12, lw=0)
-            ax.set(title=f"{name}\n{readout}", xlabel="neurons" if readout.startswith("ours") else "neurons per layer")
+            ax.set(title=f"{name}\n{readout}", xlabel="neurons" if readout.startswith("sswim") else "neurons per layer")
         row[0].set_ylabel("test accuracy")
-    shown = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=len(shown), frameon=False, fontsize=8)
+    legend_below(figure, axes.flat, size=11)
     return figure
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sswim.datasets.series import SERIES
+from sswim.drawing import legend_below, log_ticks, marked
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import ORIGINAL, STAND_INS, chosen, fit_and_test, given, label, task
 from sswim.forecaster import Forecaster
@@ -64,13 +65,16 @@ def draw(runs: pd.DataFrame) -> Figure:
     runs = runs.assign(cell=label(runs))
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     ax = figure.subplots()
-    for cell in dict.fromkeys(runs["cell"]):
+    for i, cell in enumerate(dict.fromkeys(runs["cell"])):
         mean = runs[runs["cell"] == cell].groupby("population")[["spikes", "rse_units"]].mean()
-        ax.plot(mean["spikes"], mean["rse_units"] / mean["rse_units"].min(), "o-", ms=4, label=cell)
+        ax.plot(mean["spikes"], mean["rse_units"] / mean["rse_units"].min(), ms=5, label=cell, **marked(i))
         for population, (spikes, error) in (mean / [1, mean["rse_units"].min()]).iterrows():
-            ax.annotate(str(population), (spikes, error), xytext=(2, 4), textcoords="offset points", fontsize=7)
-    ax.set(xlabel="spikes of a forecast of one channel", ylabel="test RSE / its least", xscale="log")
-    ax.legend(frameon=False, fontsize=8, title="numbers: neurons a population", title_fontsize=8)
+            ax.annotate(str(population), (spikes, error), xytext=(2, 4), textcoords="offset points", fontsize=8)
+    ax.set(xlabel="spikes per forecast of one channel", ylabel="test RSE, relative to the lowest")
+    ax.set_title("numbers: neurons per population", fontsize=9)
+    ax.margins(0.07)
+    log_ticks(ax, "x")
+    legend_below(figure, [ax])
     return figure
 
 

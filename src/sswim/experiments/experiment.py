@@ -38,6 +38,8 @@ class Experiment:
         ``data``, ``seeds`` and options of a version that takes a minute at most.
     choices : mapping
         What values options with names may have.
+    note : str
+        What a star in the table means.
     """
 
     cells: Callable[..., list[Settings]]
@@ -47,6 +49,7 @@ class Experiment:
     order: Mapping[str, Sequence[object] | None] = field(default_factory=dict)
     quick: Settings = field(default_factory=dict)
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def options(self) -> Settings:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from sswim.data.encoder import Scaling
 from sswim.data.windows import kept_for_training
 from sswim.datasets.series import SERIES
+from sswim.drawing import BLUE, COLORS, ORANGE, legend_below, over_horizon, panels
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import GRIDS, ORIGINAL, PARTS, SCALINGS, STAND_INS, chosen, fit_and_test, given, label, task
 from sswim.forecaster import Forecaster
@@ -175,8 +176,7 @@ def draw(runs: pd.DataFrame) -> Figure:
     """Draw the error over the horizon, a panel per data set; published results of the same data in grey."""
     runs = runs.assign(model=_named(runs))
     names = list(dict.fromkeys(runs["data"]))
-    figure = Figure(figsize=(max(3.6 * len(names), 5), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    figure, axes = panels(len(names))
     theirs = published()
     for ax, name in zip(axes, names, strict=True):
         for model, part in theirs[theirs["data"] == name].groupby("model", sort=False):
@@ -187,15 +187,13 @@ def draw(runs: pd.DataFrame) -> Figure:
             training, kernel, scaling, stride, epochs = keys
             mean = part.groupby("horizon")["rse"].mean()
             few = ("" if stride == 1 else f", 1 of {stride}") + ("" if pd.isna(epochs) else f", {epochs:.0f} epochs")
-            style = {"color": f"C{list(TRAININGS).index(training)}", "ls": "-" if kernel == "morlet" else "--"}
-            marker = {"marker": "o" if scaling == "series" else "x", "ms": 4, "lw": 1.3, "alpha": 1 if stride == 1 else 0.6}
-            ax.plot(mean.index, mean, label=f"{TRAININGS[training]} ({kernel}), {scaling}{few}", **style, **marker)
-        ax.set(title=name, xlabel="horizon (steps)", xscale="log")
-        ax.set_xticks(sorted(set(runs["horizon"])), labels=[str(h) for h in sorted(set(runs["horizon"]))])
-        ax.minorticks_off()
+            style: Settings = {"color": COLORS[list(TRAININGS).index(training)], "ls": "-" if kernel == "morlet" else "--"}
+            style |= {"marker": "o" if scaling == "series" else "x", "ms": 4, "lw": 1.3, "alpha": 1 if stride == 1 else 0.6}
+            ax.plot(mean.index, mean, label=f"{TRAININGS[training]} ({kernel}), {scaling}{few}", **style)
+        ax.set_title(name)
+        over_horizon(ax, runs["horizon"])
     axes[0].set_ylabel("test RSE, channels in [0, 1]")
-    shown = {text: line for ax in axes for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=max(len(names), 2), frameon=False, fontsize=7)
+    legend_below(figure, axes)
     return figure
 
 
@@ -280,21 +278,21 @@ def timing_draw(runs: pd.DataFrame) -> Figure:
     for ax, name in zip(axes, names, strict=True):
         here = shown[shown["data"] == name]
         at = np.arange(len(here))
-        ax.bar(at - 0.2, here["sampling, s"], 0.4, color="C0", label="sampled")
+        ax.bar(at - 0.2, here["sampling, s"], 0.4, color=BLUE, label="sampled")
         low, high = here["31 epochs, s"], here[f"{FromScratch().epochs} epochs, s"]
         ax.bar(
             at + 0.2,
             high - low,
             0.4,
             bottom=low,
-            color="C1",
-            alpha=0.6,
+            color=ORANGE,
+            alpha=0.8,
             label=f"gradients, 31 to {FromScratch().epochs} epochs",
         )
-        ax.set(title=name, xlabel="horizon (steps)", yscale="log")
+        ax.set(title=name, xlabel="horizon, steps", yscale="log")
         ax.set_xticks(at, labels=here["horizon"].astype(str))
     axes[0].set_ylabel("training time, seconds")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    legend_below(figure, axes)
     return figure
 
 
@@ -317,6 +315,7 @@ forecasting = Experiment(
     order={**_cell, **_models, "seed": None},
     quick={**_quick, "stride": 32, "epochs": 5, "scalings": ("series",)},
     choices=_choices,
+    note="* the best epoch is one of the last 30, so the training has not converged.",
 )
 timing = Experiment(
     timing_cells,

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from sswim.datasets.images import data_folder
 from sswim.datasets.ltsf import LTSF, find_ltsf, load_ltsf, ltsf_set
+from sswim.drawing import EMPHASIS, legend_below, log_ticks, marked, over_horizon, panels
 from sswim.evaluate.baselines import Baseline, DLinear, NLinear, Persistence, RidgeOnLags, SeasonalNaive
 from sswim.evaluate.ltsf import FITTED, split_ltsf
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
@@ -185,12 +186,10 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
 
 def draw(runs: pd.DataFrame) -> Figure:
     """Draw the MSE over the horizon, a panel per set and window; published results in grey, spiking ones dotted."""
-    panels = list(dict.fromkeys(zip(runs["data"], runs["window"], strict=True)))
-    models = [m for m in MODELS if (runs["model"] == m).any()]
-    figure = Figure(figsize=(max(3.6 * len(panels), 5), 3.9), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    places = list(dict.fromkeys(zip(runs["data"], runs["window"], strict=True)))
+    figure, axes = panels(len(places))
     theirs = _theirs(runs)
-    for ax, (name, window) in zip(axes, panels, strict=True):
+    for ax, (name, window) in zip(axes, places, strict=True):
         for keys, part in theirs[theirs["data"] == name].groupby(["model", "window"], sort=False, dropna=False):
             if not str(keys[0]).startswith("Repeat"):
                 spiking = (part["spiking"] == "yes").any()
@@ -198,19 +197,14 @@ def draw(runs: pd.DataFrame) -> Figure:
         here = runs[(runs["data"] == name) & (runs["window"] == window)]
         for (model, rows), part in here.groupby(["model", "fitted"], sort=False):
             mean = part.groupby("horizon")["mse"].mean()
-            style = {"lw": 2.2 if model == "sswim" else 1.1, "ls": "-" if rows == "both" else "--", "marker": "o", "ms": 3}
+            style = EMPHASIS if model == "sswim" else {**marked(MODELS.index(str(model))), "lw": 1.2}
             text = str(model) if rows == "both" else f"{model}, training rows only"
-            ax.plot(mean.index, mean, label=text, color=f"C{models.index(str(model))}", **style)
-        ax.set(title=f"{name}, window {window}", xlabel="horizon (steps)", xscale="log", yscale="log")
-        ticks = sorted(set(here["horizon"]))
-        ax.set_xticks(ticks, labels=[str(h) for h in ticks])
-        ax.xaxis.minorticks_off()
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.yaxis.set_minor_formatter(lambda value, _: f"{value:.2g}")
-        ax.tick_params(axis="y", which="both", labelsize=7)
-    axes[0].set_ylabel("test MSE, standardised (grey: published)")
-    shown = {text: line for ax in axes for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=5, frameon=False, fontsize=7)
+            ax.plot(mean.index, mean, label=text, ms=4, ls="-" if rows == "both" else "--", **style)
+        ax.set_title(f"{name}, window {window}")
+        over_horizon(ax, here["horizon"])
+        log_ticks(ax)
+    figure.supylabel("test MSE, standardised (grey: published)")
+    legend_below(figure, axes)
     return figure
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from sswim.data.encoder import Scaling
 from sswim.datasets.series import SERIES
+from sswim.drawing import legend_below, marked
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import PARTS, STAND_INS, Task, chosen, fit_and_test, label, task
 from sswim.forecaster import Forecaster
@@ -139,12 +140,12 @@ def draw(runs: pd.DataFrame) -> Figure:
         part = runs[label(runs) == cell]
         part = part[[(cell, seed) in base.index for seed in part["seed"]]]
         ratio = [rse / base[cell, seed] for rse, seed in zip(part["rse"], part["seed"], strict=True)]
-        ax.plot(ratio, [names.index(v) + 0.15 * (i - 1) for v in part["variant"]], "o", ms=4, color=f"C{i}", label=cell)
+        ax.plot(ratio, [names.index(v) + 0.15 * (i - 1) for v in part["variant"]], ls="", ms=4, label=cell, **marked(i))
     ax.axvline(1, color="0.6", lw=1)
     ax.set_yticks(range(len(names)), labels=names)
     ax.invert_yaxis()
-    ax.set_xlabel("test RSE, as a part of the paper's model's")
-    ax.legend(frameon=False, fontsize=8)
+    ax.set_xlabel("test RSE, relative to the paper's model")
+    legend_below(figure, [ax])
     return figure
 
 

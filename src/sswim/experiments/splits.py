@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sswim.data.windows import Samples, Subset, Windows, batches
 from sswim.datasets.series import SERIES, load_series, series_set
+from sswim.drawing import legend_below, marked, over_horizon, panels
 from sswim.evaluate.protocol import scale_series
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasting import HORIZONS, published
@@ -161,25 +162,20 @@ def table(runs: pd.DataFrame) -> pd.DataFrame:
 def draw(runs: pd.DataFrame) -> Figure:
     """Draw the error over the horizon, a panel per set; the paper's numbers for the whole set in grey."""
     names, models = list(dict.fromkeys(runs["data"])), list(dict.fromkeys(runs["model"]))
-    figure = Figure(figsize=(max(3.6 * len(names), 5), 3.8), layout="constrained")
-    axes = figure.subplots(1, len(names), squeeze=False)[0]
+    figure, axes = panels(len(names))
     theirs = published()
     for ax, name in zip(axes, names, strict=True):
         for model, part in theirs[theirs["data"] == _whole(name)].groupby("model", sort=False):
             if str(model).startswith("SSWIM ("):
-                ax.plot(part["horizon"], part["rse"], color="0.6", lw=3, alpha=0.6, label="the paper's, whole set")
+                ax.plot(part["horizon"], part["rse"], color="0.6", lw=3, alpha=0.6, label="published, whole set")
         for (model, split), part in runs[runs["data"] == name].groupby(["model", "split"], sort=False):
             mean = part.groupby("horizon")["rse"].mean()
             style = ("-", "--", ":")[models.index(model) % 3]
-            ax.plot(
-                mean.index, mean, color=f"C{SPLITS.index(str(split))}", ls=style, marker="o", ms=3, label=f"{model}, {split}"
-            )
-        ax.set(title=name, xlabel="horizon (steps)", xscale="log")
-        ax.set_xticks(sorted(set(runs["horizon"])), labels=[str(h) for h in sorted(set(runs["horizon"]))])
-        ax.minorticks_off()
+            ax.plot(mean.index, mean, ls=style, ms=4, label=f"{model}, {split}", **marked(SPLITS.index(str(split))))
+        ax.set_title(name)
+        over_horizon(ax, runs["horizon"])
     axes[0].set_ylabel("test RSE, channels in [0, 1]")
-    shown = {text: line for ax in axes for line, text in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=7)
+    legend_below(figure, axes)
     return figure
 
 

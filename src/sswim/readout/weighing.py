@@ -223,33 +223,34 @@ def weigh(
 
     lags, extra, common = size(lags=1.0), size(extra=1.0), size(common=1.0)
     models = [Model(name) for name in naive]
-    tried = [search.add("the population, weights shared", model, lags, shared=True) for model in models]
+    tried = [search.add("population, shared weights", model, lags, shared=True) for model in models]
     plain = min(tried, key=lambda t: t[0])[1]
     start, furthest = plain.base, plain
     assert start is not None
     levels = [
-        search.add("the population and its level", model, size(lags=1.0, heights=height), shared=True) for model in models
+        search.add("population and level, shared weights", model, size(lags=1.0, heights=height), shared=True)
+        for model in models
     ]
     models += [plain, min(levels, key=lambda t: t[0])[1]]
     if present("extra"):
-        name = "single neurons, weights shared"
+        name = "population and single neurons, shared weights"
         begin = models[-1].base or start
         tried = [search.add(name, begin, size(lags=1.0, heights=height, extra=ratio), shared=True) for ratio in RATIOS]
         models.append(min(tried, key=lambda t: t[0])[1])
         furthest = models[-1]
     if channels > 1:
-        own = search.add("the population, own weights", start, lags, shared=False, company=0.0)[1]
-        models += [own, search.add("the population, own corrections", plain, lags, shared=False)[1]]
+        own = search.add("population, weights per channel", start, lags, shared=False, company=0.0)[1]
+        models += [own, search.add("population, shared weights adjusted per channel", plain, lags, shared=False)[1]]
         if furthest is not plain:
-            furthest = search.add("single neurons, own corrections of lags", furthest, lags, shared=False)[1]
+            furthest = search.add("single neurons, lags adjusted per channel", furthest, lags, shared=False)[1]
             models.append(furthest)
-            furthest = search.add("single neurons, own corrections", furthest, extra, shared=False, least=SEVERE)[1]
+            furthest = search.add("single neurons, all adjusted per channel", furthest, extra, shared=False, least=SEVERE)[1]
             models.append(furthest)
         else:
             furthest = models[-1]
         if present("common"):
-            models.append(search.add("all channels, on shared weights", furthest, common, shared=False, least=SEVERE)[1])
-            models.append(search.add("all channels, on own weights", own, common, shared=False, least=SEVERE)[1])
+            models.append(search.add("all channels, on top of shared weights", furthest, common, shared=False, least=SEVERE)[1])
+            models.append(search.add("all channels, on top of weights per channel", own, common, shared=False, least=SEVERE)[1])
     shares, gains = stack(search.products(models), models.index(plain))
     return Weighed(models, shares, gains, naive, one)
 
