@@ -23,6 +23,7 @@ LAYERS = [
     ["sampling"],
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
+    ["streams"],
     ["io"],
     ["estimator", "paper"],
     ["classifier", "forecaster"],

@@ -266,3 +266,17 @@ def test_a_european_table_from_end_to_end(tmp_path):
         (("--columns", "Lasst"), "Did you mean 'Last'?"),
     ):
         assert message in run("fit", data, *FIT, "--out", model, "--drop", "Stadt", *words, code=2).output
+
+
+def test_covariates_that_are_known_ahead_come_from_a_file(frame, tmp_path):
+    data, model, ahead, out = (tmp_path / name for name in ("d.csv", "m.sswim", "ahead.csv", "next.csv"))
+    rows = frame.assign(noon=abs(frame.index.hour - 12.0))
+    write_series(rows[:-6], data)
+    run("fit", data, *FIT, "--out", model, "--known", "noon")
+    horizon = Forecaster.load(model).horizon
+    write_series(rows[-6 : len(rows) - 6 + horizon], ahead)
+    assert "known=['noon']" in run("forecast", model, data, code=2).output
+    run("forecast", model, data, "--future", ahead, "--out", out, "--coverage", "0.9")
+    expected = Forecaster.load(model).predict(rows[:-6], rows[-6 : len(rows) - 6 + horizon])
+    np.testing.assert_allclose(read_series(out)[["north", "south"]].to_numpy(), expected.to_numpy(), rtol=1e-6)
+    assert "would be lost" in run("forecast", model, data, "--future", ahead, "--out", ahead, code=2).output

@@ -5,21 +5,27 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
 from sswim.data.encoder import SeriesEncoder
+from sswim.data.future import Future, FutureReader
+from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
 from sswim.data.windows import SeriesWindows, Windows, batches
+from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.direct import LEVELS
 from sswim.readout.lags import LagReadout
 from sswim.report import SamplingReport
 
-__all__ = ["Costs", "ForecastModel", "ForecastStream"]
+__all__ = ["Costs", "ForecastModel", "Forecasts"]
+
+Forecasts = Any  # a DataFrame, an array, or a list of either, as the series are
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,36 @@ class ForecastModel:
         return self.network.horizon
 
     @property
+    def future(self) -> FutureReader:
+        """What reads covariates that are known ahead."""
+        names = [c if self.columns is None else self.columns[c] for c in self.encoder.known]
+        return FutureReader(names, self.horizon, self.columns is not None, self.missing)
+
+    def series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
+        """Check a series against what was fitted."""
+        series = as_series(X, breaks=breaks, missing=self.missing)
+        series.check_channels(self.encoder.columns, self.columns, "Forecaster")
+        return series
+
+    def last(self, X: SeriesLike, future: Future = None) -> tuple[list[Series], list[Tensor], list[np.ndarray]]:
+        """Return each of one or several series, the rows of its last stretch, and what is known ahead of it."""
+        several = is_several(X)
+        parts = [self.series(part) for part in (list(X) if several else [X])]  # type: ignore[arg-type]
+        for series in parts:
+            if len(series.segments[-1]) < self.window:
+                rows = len(series.segments[-1])
+                raise ValueError(f"series: a forecast needs the last {self.window} rows (window) without a gap, got {rows}.")
+        ahead = self.future.several(future, parts, one=not several)
+        return parts, [torch.from_numpy(series.segments[-1]) for series in parts], ahead
+
+    def labelled(self, value: np.ndarray, series: Series) -> pd.DataFrame | np.ndarray:
+        """Return a forecast (horizon, channels) as the user gave the series."""
+        if series.columns is None:
+            return value
+        names = [series.columns[c] for c in self.encoder.channels]
+        return pd.DataFrame(value, index=continue_index(series.indexes[-1], len(value)), columns=names)
+
+    @property
     def has_intervals(self) -> bool:
         """Whether errors on validation rows are known, which intervals come from."""
         return self.report.solution.quantiles is not None
@@ -103,6 +139,17 @@ class ForecastModel:
         low, high = quantiles[above - 1], quantiles[above]
         return (low + part * (high - low)) * self.encoder.span[self.encoder.channels]
 
+    def bounds(self, forecast: Forecasts, coverage: float) -> tuple[Forecasts, Forecasts]:
+        """Return the lower and upper bounds of a forecast, or of several in a list."""
+        half, floor = self.half_width(coverage), self.encoder.floor[self.encoder.channels]
+
+        def low(f: Forecasts) -> Forecasts:
+            return (f - half).clip(lower=floor, axis=1) if isinstance(f, pd.DataFrame) else np.maximum(f - half, floor)
+
+        if isinstance(forecast, list):
+            return [low(f) for f in forecast], [f + half for f in forecast]
+        return low(forecast), forecast + half
+
     @torch.no_grad()
     def _forecasts(self, samples: SeriesWindows) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the numbers of windows and their forecasts (windows, horizon, channels), scaled, batch by batch."""
@@ -117,27 +164,61 @@ class ForecastModel:
             x, past = samples.inputs(part), samples.past(part)
             inputs = network.outputs if samples.shared else past.shape[2]
             rows = torch.cat([past, x[:, :, inputs:].to(past)], dim=2)
-            y = samples.level(part) + read(network.hidden_spikes(x, filters), rows).cpu()
+            spikes = network.hidden_spikes(x, filters)
+            y = readout.read(spikes, rows, samples.ahead(part)) if isinstance(readout, LagReadout) else read(spikes, rows)
+            y = samples.level(part) + y.cpu()
             if samples.shared:
                 y = y[:, :, 0].unflatten(0, (-1, samples.batch)).transpose(1, 2)
             yield torch.arange(part.start // samples.batch, part.stop // samples.batch), y
 
-    def backtest(self, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def backtest(self, X: SeriesLike, breaks: Breaks = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""
+        rows = [torch.from_numpy(segment) for segment in self.series(X, breaks).segments]
+        longest = max(map(len, rows))
+        if longest < self.window + self.horizon:
+            raise ValueError(
+                f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows without a "
+                f"gap, the longest stretch has {longest}."
+            )
         truth = Windows([r[:, self.encoder.channels] for r in rows], self.window, self.horizon)
         segments = [self.encoder(r) for r in rows]
         for numbers, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
             yield truth.targets(numbers).numpy(), self.encoder.forecast(y)
 
-    def forecast(self, rows: Sequence[Tensor]) -> np.ndarray:
-        """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""
-        segments = [self.encoder(r[-self.window :]) for r in rows]
-        samples = SeriesWindows(self.encoder, segments, self.window, 0)
-        return np.concatenate([self.encoder.forecast(y) for _, y in self._forecasts(samples)])
+    def evaluate(self, X: SeriesLike, breaks: Breaks = None) -> Evaluation:
+        """Return the errors of the forecasts from every window of a series."""
+        channels = self.encoder.channels
+        width = (self.encoder.high - self.encoder.low)[channels]
+        usual = np.median(width[width > 0]) if (width > 0).any() else 1.0
+        errors = ForecastErrors(np.where(width > 0, width, usual), self.half_width(0.9) if self.has_intervals else None)
+        for truth, forecast in self.backtest(X, breaks):
+            errors.update(truth, forecast)
+        return errors.result(None if self.columns is None else [self.columns[c] for c in channels])
+
+    def forecast(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns).
+
+        `ahead` holds the covariates (horizon, known) that are known ahead of each series, if there are any.
+        """
+        return np.concatenate([self.encoder.forecast(y) for _, y in self._forecasts(self.last_windows(rows, ahead))])
+
+    def last_windows(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> SeriesWindows:
+        """Return the last window of each of several series (rows, columns)."""
+        last = [r[-self.window :] for r in rows]
+        if self.encoder.known:
+            # What is not known of the rows ahead is never looked at.
+            after = torch.zeros(len(rows), self.horizon, self.encoder.columns, dtype=torch.float64)
+            after[:, :, list(self.encoder.known)] = torch.from_numpy(np.stack(ahead))
+            last = [torch.cat([r, a]) for r, a in zip(last, after, strict=True)]
+        segments = [self.encoder(r) for r in last]
+        return SeriesWindows(self.encoder, segments, self.window, self.horizon if self.encoder.known else 0)
 
     @torch.no_grad()
-    def costs(self, rows: Sequence[Tensor], windows: int = 200) -> Costs:
-        """Return what forecasts from some windows of several series (rows, columns) cost."""
+    def costs(self, X: SeriesLike, breaks: Breaks = None, windows: int = 200) -> Costs:
+        """Return what forecasts from some windows of a series cost."""
+        rows = [torch.from_numpy(s) for s in self.series(X, breaks).segments if len(s) >= self.window]
+        if not rows:
+            raise ValueError(f"series: a forecast needs {self.window} rows (window) without a gap.")
         network, readout = self.network, self.network.readout
         samples = SeriesWindows(self.encoder, [self.encoder(r) for r in rows], self.window, 0)
         count = len(samples) // samples.batch
@@ -154,42 +235,3 @@ class ForecastModel:
             reached *= readout.sizes.groups  # spikes of one channel reach the outputs of all
         spikes = sampled + populations
         return Costs(populations / forecasts, sampled / forecasts, spikes * reached / forecasts)
-
-    def stream(self) -> ForecastStream:
-        """Return a stream that takes one new row at a time."""
-        return ForecastStream(self)
-
-
-class ForecastStream:
-    """Takes rows as they come and forecasts the next `horizon` after each, in constant time and memory.
-
-    Returned by `Forecaster.stream`. Its forecasts are those of `Forecaster.predict`: it keeps the last `window` rows.
-
-    Examples
-    --------
-    >>> from sswim import Forecaster
-    >>> from sswim.datasets import load_wind_farm
-    >>> wind = load_wind_farm().iloc[:1000].to_numpy()
-    >>> model = Forecaster(24, 6, random_state=0).fit(wind[:900])
-    >>> stream = model.stream()
-    >>> for row in wind[900:]:
-    ...     forecast = stream(row)
-    >>> forecast.shape
-    (6, 8)
-    """
-
-    def __init__(self, model: ForecastModel) -> None:
-        self._model = model
-        self._past = torch.zeros(0, model.encoder.columns, dtype=torch.float64)
-        self.rows = 0
-
-    def __call__(self, row: npt.ArrayLike) -> np.ndarray | None:
-        """Take one row (channels,) and return the forecast (horizon, channels), or None before `window` rows have come."""
-        new, columns = torch.from_numpy(np.array(row, dtype=np.float64)), self._model.encoder.columns
-        if new.shape != (columns,):
-            raise ValueError(f"row must hold {columns} channels, got shape {tuple(new.shape)}.")
-        if not bool(torch.isfinite(new).all()):
-            raise ValueError("row must be finite, but holds NaN or infinity: a stream cannot look ahead to fill a gap.")
-        self._past = torch.cat([self._past, new[None]])[-self._model.window :]
-        self.rows += 1
-        return None if self.rows < self._model.window else self._model.forecast([self._past])[0]

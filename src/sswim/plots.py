@@ -57,8 +57,9 @@ def plot_forecast(
         raise ValueError(f"at must lie between window={window} and the number of rows, {len(data)}, got {at}.")
     if column not in (channels := model.model_.encoder.channels):
         raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
-    number = channels.index(column)
-    forecast = np.asarray(model.predict(data[:at]))[:, number]
+    number, known = channels.index(column), list(model.model_.encoder.known)
+    future = data[at : at + horizon, known] if known else None
+    forecast = np.asarray(model.predict(data[:at], future))[:, number]
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
     past, ahead = np.arange(-window, 0), np.arange(horizon)
     truth = data[at : at + horizon, column]
@@ -66,7 +67,7 @@ def plot_forecast(
     ax.plot(ahead[: len(truth)], truth, color="black", lw=1.4, label="truth")
     ax.plot(ahead, forecast, color="C3", lw=1.8, label="forecast")
     if model.model_.has_intervals:
-        low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at]))
+        low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at], future=future))
         ax.fill_between(ahead, low, high, color="C3", alpha=0.15, lw=0, label="90 % interval")
     ax.axvline(-0.5, color="0.8", lw=0.8)
     columns = model.model_.columns
@@ -223,7 +224,7 @@ def plot_growth(result: Facts) -> Figure:
 
 def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np.ndarray, int]:
     """Return the last stretch of a series as an array, and the number of a channel."""
-    data = model._series(series).segments[-1]
+    data = model.model_.series(series).segments[-1]
     columns = model.model_.columns
     if isinstance(channel, str):
         if columns is None or channel not in columns:

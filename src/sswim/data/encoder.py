@@ -98,6 +98,8 @@ class SeriesEncoder:
     window : int
     precise : bool
         Whether the network computes in float64.
+    known : tuple of int
+        Covariates that are known ahead.
     """
 
     low: np.ndarray
@@ -111,10 +113,19 @@ class SeriesEncoder:
     shared: bool
     window: int
     precise: bool
+    known: tuple[int, ...] = ()
 
     @classmethod
     def fit(
-        cls, rows: Tensor, scaling: Scaling, *, covariates: Sequence[int], shared: bool, window: int, precise: bool
+        cls,
+        rows: Tensor,
+        scaling: Scaling,
+        *,
+        covariates: Sequence[int],
+        known: Sequence[int] = (),
+        shared: bool,
+        window: int,
+        precise: bool,
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows."""
         outliers = find_outliers(rows) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
@@ -122,7 +133,8 @@ class SeriesEncoder:
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
-        return cls(low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
+        seen = tuple(covariates), scaling, shared, window, precise, tuple(known)
+        return cls(low, high, outliers, offset, span, floor, *seen)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
         """Warn of columns that never move in the training windows."""
@@ -150,6 +162,11 @@ class SeriesEncoder:
         """How many inputs the network has."""
         views = 2 if self.scaling.kind == "adaptive" else 1
         return (1 if self.shared else len(self.channels)) * views + len(self.covariates)
+
+    @property
+    def ahead(self) -> list[int]:
+        """Where those that are known ahead lie among the covariates."""
+        return [self.covariates.index(column) for column in self.known]
 
     @property
     def relative(self) -> bool:
@@ -209,7 +226,9 @@ def _scales(kind: str, rows: Tensor, low: np.ndarray, high: np.ndarray) -> tuple
     return np.zeros_like(low), np.ones_like(low)
 
 
-def find_columns(covariates: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int) -> list[int]:
+def find_columns(
+    wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, *, argument: str = "covariates"
+) -> list[int]:
     """Return the numbers of columns that are given by name or number.
 
     Examples
@@ -217,17 +236,17 @@ def find_columns(covariates: Sequence[Hashable], names: Sequence[Hashable] | Non
     >>> find_columns(["noon"], ["wind", "noon"], 2)
     [1]
     """
-    if isinstance(covariates, str) or not isinstance(covariates, Iterable):
-        raise TypeError(f"covariates must be a sequence of columns, such as ['hour'], got {covariates!r}.")
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        raise TypeError(f"{argument} must be a sequence of columns, such as ['hour'], got {wanted!r}.")
     found = []
-    for c in covariates:
+    for c in wanted:
         number = list(names).index(c) if names is not None and c in names else c
         if not isinstance(number, (int, np.integer)) or not 0 <= number < columns:
-            known = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
-            raise ValueError(f"covariates: {c!r} is not a column of the series; {known}.")
+            there = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
+            raise ValueError(f"{argument}: {c!r} is not a column of the series; {there}.")
         found.append(int(number))
     if len(set(found)) < len(found) or len(found) == columns:
-        raise ValueError(f"covariates: must name different columns, and leave one to forecast, got {covariates!r}.")
+        raise ValueError(f"{argument}: must name different columns, and leave one to forecast, got {wanted!r}.")
     return sorted(found)
 
 
