@@ -152,7 +152,9 @@ class ForecastStream:
         if following == time and (not count or self._model.missing == "interpolate"):
             return count
         self._time = last
-        what = f"{count} rows are missing" if following == time else f"its time does not follow in steps of {self._step}"
+        what = f"its time does not follow in steps of {self._step}"
+        if following <= time:
+            what = f"{'at least ' * (following < time)}{count} rows are missing"
         raise ValueError(
             f"row: {time} came after {last}, and {what}. Pass the missing rows, fit with missing='interpolate' to fill gaps "
             "shorter than the window, or call restart() to begin anew."
