@@ -23,7 +23,7 @@ LAYERS = [
     ["sampling"],
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
-    ["streams"],
+    ["contributions", "recordings", "streams"],
     ["io"],
     ["estimator", "paper"],
     ["classifier", "forecaster"],

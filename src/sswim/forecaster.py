@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sswim.contributions import contributions
 from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
 from sswim.data.future import Future
 from sswim.data.series import Breaks, SeriesLike, as_series, is_several
@@ -23,9 +25,9 @@ from sswim.options import Mistakes, Run, Seed, check_choice, check_estimator, ch
 from sswim.paper import Switches, paper_training
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
-from sswim.readout.lags import LagReadout
 from sswim.readout.trajectory import Trajectory
-from sswim.report import Facts, Summary, summarize
+from sswim.recordings import Recording, record_windows
+from sswim.report import Facts, Summary
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.streams import ForecastStream
 
@@ -335,6 +337,31 @@ class Forecaster(Estimator[ForecastModel]):
         rows = np.asarray(X, dtype=np.float64).reshape(-1, series.channels)[-len(series.segments[-1]) :]
         return ForecastStream(self.model_, rows, series.indexes[-1])
 
+    def contributions(self, X: SeriesLike, future: Future = None) -> pd.DataFrame | list[pd.DataFrame]:
+        """Return how much each source adds to the forecast that `predict` returns, in the data's own units.
+
+        For a direct readout. The sources are the ``"level"`` of the window, its ``"last value"``, the channel's ``"own lags"``,
+        ``"single neurons"`` of its populations, ``"sampled neurons"``, ``"covariates"``, covariates ``"known ahead"``,
+        ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it. The arguments are those of
+        `predict`.
+
+        Returns
+        -------
+        DataFrame with a row for each step ahead and channel, and a column for each source; a list of them for several series
+            The sum of a row is the forecast.
+        """
+        check_is_fitted(self)
+        return contributions(self.model_, X, future)
+
+    def simulate(self, X: SeriesLike, *, breaks: Breaks = None, potentials: bool = False) -> Recording:
+        """Return the spikes of the sampled neurons in every window of `X`, and their membrane potentials if asked for.
+
+        The arrays have the shape (windows, channels, steps, neurons), or (windows, steps, neurons) with ``channels="joint"``.
+        Take the last `window` rows of a series to see one window. What does not fit into `memory` is refused.
+        """
+        check_is_fitted(self)
+        return record_windows(self.model_, X, breaks, potentials=potentials)
+
     def predict_windows(self, X: SeriesLike, *, breaks: Breaks = None) -> np.ndarray:
         """Forecast from every window of `X` whose horizon lies in it too, for back-testing.
 
@@ -365,8 +392,4 @@ class Forecaster(Estimator[ForecastModel]):
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
-        model, readout, read = self.model_, self.model_.network.readout, None
-        if isinstance(readout, LagReadout):
-            read = readout.singles if readout.skip else readout.population.neurons
-        title = f"Forecaster, {model.window} -> {model.horizon} steps"
-        return summarize(model.network, model.report, title, population=read)
+        return self.model_.summary()

@@ -21,7 +21,7 @@ from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.direct import LEVELS
 from sswim.readout.lags import LagReadout
-from sswim.report import SamplingReport
+from sswim.report import SamplingReport, Summary, summarize
 
 __all__ = ["Costs", "ForecastModel", "Forecasts"]
 
@@ -161,15 +161,20 @@ class ForecastModel:
         filters = network.hidden_filters(steps=steps)
         size = max(samples.batch, network.batch_size(self.memory) // samples.batch * samples.batch)
         for part in batches(len(samples), size, even=False):
-            x, past = samples.inputs(part), samples.past(part)
-            inputs = network.outputs if samples.shared else past.shape[2]
-            rows = torch.cat([past, x[:, :, inputs:].to(past)], dim=2)
+            x = samples.inputs(part)
+            rows = self.rows_read(samples, part, x)
             spikes = network.hidden_spikes(x, filters)
             y = readout.read(spikes, rows, samples.ahead(part)) if isinstance(readout, LagReadout) else read(spikes, rows)
             y = samples.level(part) + y.cpu()
             if samples.shared:
                 y = y[:, :, 0].unflatten(0, (-1, samples.batch)).transpose(1, 2)
             yield torch.arange(part.start // samples.batch, part.stop // samples.batch), y
+
+    def rows_read(self, samples: SeriesWindows, part: slice, x: Tensor) -> Tensor:
+        """Return the rows that a readout with lags sees of some samples: the channels, not clipped, and the other inputs."""
+        past = samples.past(part)
+        inputs = self.network.outputs if samples.shared else past.shape[2]
+        return torch.cat([past, x[:, :, inputs:].to(past)], dim=2)
 
     def backtest(self, X: SeriesLike, breaks: Breaks = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""
@@ -212,6 +217,13 @@ class ForecastModel:
             last = [torch.cat([r, a]) for r, a in zip(last, after, strict=True)]
         segments = [self.encoder(r) for r in last]
         return SeriesWindows(self.encoder, segments, self.window, self.horizon if self.encoder.known else 0)
+
+    def summary(self) -> Summary:
+        """Return what was fitted and how."""
+        readout, read = self.network.readout, None
+        if isinstance(readout, LagReadout):
+            read = readout.singles if readout.skip else readout.population.neurons
+        return summarize(self.network, self.report, f"Forecaster, {self.window} -> {self.horizon} steps", population=read)
 
     @torch.no_grad()
     def costs(self, X: SeriesLike, breaks: Breaks = None, windows: int = 200) -> Costs:

@@ -6,22 +6,28 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
+from sswim.data.future import Future
 from sswim.data.series import SeriesLike
 from sswim.data.windows import SeriesWindows, batches
 from sswim.forecaster import Forecaster
 from sswim.network.events import dense
+from sswim.options import check_integer
 from sswim.readout.lags import LagReadout
 from sswim.report import Facts
 
 __all__ = [
+    "plot_backtest",
     "plot_class_rates",
     "plot_confusion",
+    "plot_contributions",
     "plot_errors",
     "plot_forecast",
     "plot_growth",
@@ -55,9 +61,7 @@ def plot_forecast(
     at = len(data) - horizon if at is None else at
     if not window <= at <= len(data):
         raise ValueError(f"at must lie between window={window} and the number of rows, {len(data)}, got {at}.")
-    if column not in (channels := model.model_.encoder.channels):
-        raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
-    number, known = channels.index(column), list(model.model_.encoder.known)
+    number, known = _forecast_number(model, column, channel), list(model.model_.encoder.known)
     future = data[at : at + horizon, known] if known else None
     forecast = np.asarray(model.predict(data[:at], future))[:, number]
     ax = Figure(figsize=(9, 3)).subplots() if ax is None else ax
@@ -70,10 +74,99 @@ def plot_forecast(
         low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at], future=future))
         ax.fill_between(ahead, low, high, color="C3", alpha=0.15, lw=0, label="90 % interval")
     ax.axvline(-0.5, color="0.8", lw=0.8)
-    columns = model.model_.columns
-    name = columns[column] if columns is not None else f"channel {column}"
-    ax.set(xlabel="steps from the forecast's origin", ylabel=str(name))
+    ax.set(xlabel="steps from the forecast's origin", ylabel=_name(model, column))
     ax.legend(loc="upper left", frameon=False, fontsize=8)
+    return ax
+
+
+def plot_backtest(
+    model: Forecaster,
+    series: SeriesLike,
+    channel: int | str = 0,
+    *,
+    step: int | None = None,
+    coverage: float = 0.9,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the forecasts of a series, one after the other, with intervals and what came.
+
+    Parameters
+    ----------
+    model : Forecaster
+        Fitted.
+    series : DataFrame or array
+        Rows that the model has not seen; the last stretch is drawn. The first `window` rows have no forecast.
+    channel : int or str
+        Number or name of the channel.
+    step : int, optional
+        Rows from one forecast to the next. Default: `horizon`, so that forecasts do not overlap.
+    coverage : float
+        Of the intervals, where the readout has any. They are drawn up to the next forecast.
+
+    Returns
+    -------
+    matplotlib Axes
+        With dates, if the series has any.
+    """
+    fitted = model.model_
+    data, column = _pick(model, series, channel)
+    window, horizon, known = fitted.window, fitted.horizon, list(fitted.encoder.known)
+    step = check_integer("step", horizon if step is None else step, 1)
+    number = _forecast_number(model, column, channel)
+    starts = range(window, len(data) - horizon + 1, step)
+    if not starts:
+        raise ValueError(f"series: too short. A window and its horizon take {window} + {horizon} rows, got {len(data)}.")
+    rows = [torch.from_numpy(data[at - window : at]) for at in starts]
+    forecasts = fitted.forecast(rows, [data[at : at + horizon, known] for at in starts] if known else ())
+    when, ax = _times(fitted.series(series).indexes[-1], len(data)), _axes(ax, (10, 3.4))
+    ax.plot(when[window:], data[window:, column], color="black", lw=1, label="what came")
+    for n, (at, forecast) in enumerate(zip(starts, forecasts, strict=True)):
+        there = when[at : at + horizon]
+        ax.plot(there, forecast[:, number], color="C3", lw=1.6, label="forecasts" if n == 0 else None)
+        if fitted.has_intervals:
+            low, high = (bound[:, number] for bound in fitted.bounds(forecast, coverage))
+            label = f"{100 * coverage:g} % intervals" if n == 0 else None
+            shown = slice(horizon if at == starts[-1] else step)  # up to the next forecast
+            ax.fill_between(there[shown], low[shown], high[shown], color="C3", alpha=0.15, lw=0, label=label)
+    ax.set(xlabel="" if isinstance(when, pd.DatetimeIndex) else "row", ylabel=_name(model, column))
+    if isinstance(when, pd.DatetimeIndex):
+        locator = AutoDateLocator(maxticks=9)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    ax.margins(x=0.01)
+    _legend_above(ax)
+    return ax
+
+
+def plot_contributions(
+    model: Forecaster, series: SeriesLike, channel: int | str = 0, *, future: Future = None, ax: Axes | None = None
+) -> Axes:
+    """Draw what the forecast that follows on a series is made of: bars on the window's level, which add up to the forecast.
+
+    Sources that add less than a hundredth of the largest are not drawn. `future` is that of `Forecaster.predict`.
+    """
+    data, column = _pick(model, series, channel)
+    _forecast_number(model, column, channel)
+    columns = model.model_.columns
+    parts = model.contributions(series, future)
+    if isinstance(parts, list):
+        raise ValueError("series: pass one series, not several.")
+    inside = parts.index.get_level_values("channel") == (column if columns is None else columns[column])
+    table = parts[inside]
+    level, others = table["level"].to_numpy(), table.drop(columns="level")
+    sizes = others.abs().mean()
+    drawn = others.loc[:, (sizes > 0.01 * sizes.max()) & (sizes > 0)]
+    ax, ahead = _axes(ax, (9, 3.4)), np.arange(1, len(table) + 1)
+    above, below = level.copy(), level.copy()
+    for n, (name, values) in enumerate(drawn.items()):
+        added = values.to_numpy()
+        bottom = np.where(added >= 0, above, below)
+        ax.bar(ahead, added, bottom=bottom, width=0.8, color=f"C{n}", label=name)
+        above, below = above + np.maximum(added, 0), below + np.minimum(added, 0)
+    ax.plot(ahead, level, color="0.5", lw=1, label="level")
+    ax.plot(ahead, table.sum(axis=1), color="black", lw=1.6, marker=".", ms=4, label="forecast")
+    ax.set(xlabel="steps ahead", ylabel=_name(model, column))
+    _legend_above(ax)
     return ax
 
 
@@ -233,3 +326,33 @@ def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np
     if not 0 <= channel < model.n_features_in_:
         raise ValueError(f"channel must be between 0 and {model.n_features_in_ - 1}, got {channel}.")
     return data, channel
+
+
+def _forecast_number(model: Forecaster, column: int, channel: int | str) -> int:
+    """Return the place of a column among those that are forecast."""
+    if column not in (channels := model.model_.encoder.channels):
+        raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
+    return channels.index(column)
+
+
+def _name(model: Forecaster, column: int) -> str:
+    columns = model.model_.columns
+    return f"channel {column}" if columns is None else str(columns[column])
+
+
+def _times(index: pd.Index | None, rows: int) -> pd.Index:
+    """Return where rows lie on an axis: at their times, or at their numbers."""
+    if isinstance(index, pd.PeriodIndex):
+        return index.to_timestamp()
+    if isinstance(index, pd.DatetimeIndex):
+        return index.tz_localize(None)  # as the clock showed it there
+    return pd.RangeIndex(rows) if index is None else index
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    return Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+
+
+def _legend_above(ax: Axes) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, frameon=False, fontsize=8, borderaxespad=0.2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.options import Options, check_choice
+from sswim.options import Options, check_choice, warn
 
 __all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "standard_scales"]
 
@@ -141,7 +140,7 @@ class SeriesEncoder:
         flat = np.flatnonzero(self.low == self.high)
         if len(flat):
             shown = [repr(names[i] if names is not None else int(i)) for i in flat[:5]] + ["..."] * (len(flat) > 5)
-            warnings.warn(
+            warn(
                 f"series: {len(flat)} of {self.columns} channels are constant in the training windows ({', '.join(shown)}): "
                 "nothing can be learnt about how they move.",
                 stacklevel=4,

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from sswim.options import warn
+
 __all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several", "step_of"]
 
 SeriesLike = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series]
@@ -65,7 +67,7 @@ class Series:
         used = sum(max(len(segment) - length, 0) for segment in self.segments)
         lost = 1 - used / max(rows - length, 1)
         if self.gaps and lost > 0.1:
-            warnings.warn(
+            warn(
                 f"series: {self.gaps} gaps in the time index part it into {len(self.segments)} stretches, and {lost:.0%} of "
                 "all windows would cross one: these are not used. To use them, insert the absent rows (`asfreq`) and pass "
                 "missing='interpolate' (--missing interpolate).",
