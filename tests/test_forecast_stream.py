@@ -150,6 +150,8 @@ def test_a_stream_refuses_what_it_cannot_use(walk, filling):
         model.stream()(frame.iloc[0, ::-1])
     with pytest.raises(ValueError, match="holds inf in column 1"):
         filling[1].stream()([1.0, np.inf])
+    with pytest.raises(ValueError, match="row must hold 3 numbers, got 'a'"):
+        model.stream()("a")
     with pytest.raises(ValueError, match="holds NaN"):
         model.stream(frame.mask(frame > 11))
     with pytest.raises(ValueError, match="expecting 3 features"):

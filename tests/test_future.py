@@ -115,7 +115,12 @@ def test_all_ways_to_forecast_agree(hourly, tmp_path):
     np.testing.assert_allclose(several[0], forecast, rtol=1e-9)
     np.testing.assert_allclose(several[1], windows[530 - WINDOW], rtol=1e-9)
     stream = model.stream(frame[:549])
-    np.testing.assert_allclose(stream(frame.iloc[549], future=following), forecast, rtol=1e-9)
+    with pytest.raises(ValueError, match="this model was fitted with known"):
+        stream(frame.iloc[549])
+    with pytest.raises(ValueError, match="must hold the rows from 2024-01-23 22:00:00"):
+        stream(frame.iloc[549], future=frame[551 : 551 + HORIZON])
+    np.testing.assert_allclose(stream(frame.iloc[549], future=following), forecast, rtol=1e-9)  # nothing was taken before
+    assert stream.rows == 550
     low, high = model.predict_interval(past, 0.8, following)
     np.testing.assert_allclose((low + high) / 2, forecast, rtol=1e-9)
     model.save(tmp_path / "m")

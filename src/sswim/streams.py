@@ -13,6 +13,8 @@ from sswim.forecasts import ForecastModel
 
 __all__ = ["ForecastStream"]
 
+Step = pd.offsets.BaseOffset | pd.Timedelta
+
 
 class ForecastStream:
     """Takes rows as they come and forecasts the next `horizon` after each, in constant time and memory.
@@ -55,7 +57,7 @@ class ForecastStream:
         self._model = model
         self._forecast: np.ndarray | None = None
         self._time: pd.Timestamp | None = None
-        self._step: pd.offsets.BaseOffset | pd.Timedelta | None = None
+        self._step: Step | None = None
         self.restart()
         if rows is not None:
             if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
@@ -101,17 +103,20 @@ class ForecastStream:
         -------
         array of shape (horizon, channels), or None before `window` rows have come, and a value of every column
         """
-        values = self._values(row)
+        values, model = self._values(row), self._model
         self._check(values)
-        if isinstance(row, pd.Series) and isinstance(row.name, pd.Timestamp):
-            for _ in range(self._missing(row.name)):
-                self._take(np.full_like(values, np.nan))
+        time = row.name if isinstance(row, pd.Series) and isinstance(row.name, pd.Timestamp) else None
+        missing = 0 if time is None else self._missing(time)
+        before = self._past[-1] if len(self._past) else values
+        complete = not np.isnan(np.where(np.isnan(values), before, values)).any()  # every column has had a value
+        ready = complete and len(self._past) + missing + 1 >= model.window
+        # Everything is checked before the row is taken: a call that fails changes nothing.
+        ahead = [model.future(future, self._following(time))] if ready and model.encoder.known else []
+        for _ in range(missing):
+            self._take(np.full_like(values, np.nan))
         self._take(values)
-        self._forecast = None
-        if len(self._past) == self._model.window and not np.isnan(self._past).any():
-            known = self._model.future
-            ahead = [known(future)] if known.names else []
-            self._forecast = self._model.forecast([torch.from_numpy(self._past)], ahead)[0]
+        self._time, self._step = self._after(time)
+        self._forecast = model.forecast([torch.from_numpy(self._past)], ahead)[0] if ready else None
         return self._forecast
 
     def interval(self, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +129,10 @@ class ForecastStream:
         columns, names = self._model.encoder.columns, self._model.columns
         if isinstance(row, pd.Series) and names is not None and list(row.index) != list(names):
             raise ValueError(f"row must hold the columns {list(names)}, in this order, got {list(row.index)}.")
-        values = np.array(row, dtype=np.float64)
+        try:
+            values = np.array(row, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"row must hold {columns} numbers, got {row!r}.") from None
         if values.shape != (columns,):
             raise ValueError(f"row must hold {columns} channels, got shape {values.shape}.")
         return values
@@ -139,20 +147,28 @@ class ForecastStream:
                 "Fill it, fit with missing='interpolate', or call restart() to begin anew after a gap."
             )
 
+    def _after(self, time: pd.Timestamp | None) -> tuple[pd.Timestamp | None, Step | None]:
+        """Return the time of the last row, and the step of times, once a row at `time` has come."""
+        if time is None or self._time is None or self._step is not None:
+            return time, self._step
+        return time, time - self._time
+
+    def _following(self, time: pd.Timestamp | None) -> pd.DatetimeIndex | None:
+        """Return the times of the rows ahead of one at `time`, if the step is known."""
+        step = self._after(time)[1]
+        return None if time is None or step is None else pd.date_range(time, periods=self._model.horizon + 1, freq=step)[1:]
+
     def _missing(self, time: pd.Timestamp) -> int:
         """Return how many rows are missing before one at `time`."""
-        last, self._time = self._time, time
-        if last is None:
+        last, step = self._time, self._after(time)[1]
+        if last is None or step is None:
             return 0
-        if self._step is None:
-            self._step = time - last
-        count, following = 0, last + self._step
+        count, following = 0, last + step
         while following < time and count < self._model.window:
-            count, following = count + 1, following + self._step
+            count, following = count + 1, following + step
         if following == time and (not count or self._model.missing == "interpolate"):
             return count
-        self._time = last
-        what = f"its time does not follow in steps of {self._step}"
+        what = f"its time does not follow in steps of {step}"
         if following <= time:
             what = f"{'at least ' * (following < time)}{count} rows are missing"
         raise ValueError(

@@ -42,7 +42,9 @@ class FutureReader:
         """Return the rows ahead (horizon, columns) of each series, or nothing if nothing is known ahead."""
         parts, found = self._parts(future, len(series), one=one), []
         for i, (part, past) in enumerate(zip(parts, series, strict=False)):
-            found.append(self(part, past.indexes[-1], "future" if one else f"future[{i}]"))
+            index = past.indexes[-1]
+            following = continue_index(index, self.horizon) if isinstance(index, TIMES) else None
+            found.append(self(part, following, "future" if one else f"future[{i}]"))
         return found
 
     def _parts(self, future: Future, count: int, *, one: bool) -> list[object]:
@@ -56,8 +58,8 @@ class FutureReader:
             raise ValueError(f"future: pass one for each of the {count} series, in a list.")
         return list(future)  # type: ignore[arg-type]
 
-    def __call__(self, future: object, index: pd.Index | None = None, name: str = "future") -> np.ndarray:
-        """Return the rows ahead (horizon, columns) of one series, whose rows have the labels `index`."""
+    def __call__(self, future: object, following: pd.Index | None = None, name: str = "future") -> np.ndarray:
+        """Return the rows ahead (horizon, columns) of one series; their times, if they have any, must be those `following`."""
         columns = ", ".join(map(repr, self.names))
         wanted = f"the {self.horizon} rows that follow X, with the columns {columns}"
         if future is None:
@@ -74,11 +76,8 @@ class FutureReader:
         values, labels = np.concatenate(ahead.segments), ahead.indexes[0]
         if values.shape != (self.horizon, len(self.names)):
             raise ValueError(f"{name}: must hold {wanted}, got shape {values.shape}.")
-        if isinstance(index, TIMES) and isinstance(labels, TIMES):
-            following, given = (
-                continue_index(index, self.horizon),
-                labels.append([i for i in ahead.indexes[1:] if i is not None]),
-            )
+        if following is not None and isinstance(labels, TIMES):
+            given = labels.append([i for i in ahead.indexes[1:] if i is not None])
             if not following.equals(given):
                 raise ValueError(
                     f"{name}: must hold the rows from {following[0]} to {following[-1]}, which follow X, got {given[0]} to "
