@@ -11,7 +11,16 @@ import pytest
 pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("benchmarks", "docs", "examples", "src", "tests", "tools")
-FILES = ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "mkdocs.yml", "pyproject.toml")
+FILES = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "constraints.txt",
+    "mkdocs.yml",
+    "pyproject.toml",
+)
 LEFT = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*")
 
 
