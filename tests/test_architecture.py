@@ -24,6 +24,7 @@ LAYERS = [
     ["sampling"],
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
+    ["contributions", "recordings", "streams"],
     ["io"],
     ["estimator", "paper"],
     ["classifier", "forecaster"],

@@ -310,3 +310,17 @@ def test_forecasts_are_printed_whole_or_in_the_width_of_a_terminal(frame, tmp_pa
     assert len(lines) == 1 + len(run("forecast", model, data).stdout.splitlines()[1:])
     columns = 3 * frame.shape[1]
     assert f"{columns} columns" in run("forecast", model, data, "--coverage", "0.9", "--out", out).stdout
+
+
+def test_covariates_that_are_known_ahead_come_from_a_file(frame, tmp_path):
+    data, model, ahead, out = (tmp_path / name for name in ("d.csv", "m.sswim", "ahead.csv", "next.csv"))
+    rows = frame.assign(noon=abs(frame.index.hour - 12.0))
+    write_series(rows[:-6], data)
+    run("fit", data, *FIT, "--out", model, "--known", "noon")
+    horizon = Forecaster.load(model).horizon
+    write_series(rows[-6 : len(rows) - 6 + horizon], ahead)
+    assert "known=['noon']" in run("forecast", model, data, code=2).output
+    run("forecast", model, data, "--future", ahead, "--out", out, "--coverage", "0.9")
+    expected = Forecaster.load(model).predict(rows[:-6], rows[-6 : len(rows) - 6 + horizon])
+    np.testing.assert_allclose(read_series(out)[["north", "south"]].to_numpy(), expected.to_numpy(), rtol=1e-6)
+    assert "would be lost" in run("forecast", model, data, "--future", ahead, "--out", ahead, code=2).output

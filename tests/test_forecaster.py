@@ -550,6 +550,7 @@ OTHER = {
     "steps": Steps(weights="random"),
     "channels": "joint",
     "covariates": (),
+    "known": (1,),
     "scaling": Scaling("none", clip=False),
     "validation": 0.5,
     "training": "gradient",
@@ -595,7 +596,7 @@ def test_a_stream_checks_its_rows_and_keeps_its_state(answered):
         stream(row)
     with pytest.raises(ValueError, match=r"row must hold 3 channels, got shape \(2,\)"):
         stream(rows[30, :2])
-    with pytest.raises(ValueError, match="row must be finite, but holds NaN or infinity"):
+    with pytest.raises(ValueError, match="row must be finite, but holds nan in column"):
         stream([1.0, np.nan, 2.0])
     np.testing.assert_array_equal(stream(rows[30]), model.predict(rows[:31]))
 

@@ -13,8 +13,10 @@ from sswim.data import ExactEvents
 from sswim.data.windows import SeriesWindows
 from sswim.drawing import COLORS, legend_below, log_ticks, panels
 from sswim.plots import (
+    plot_backtest,
     plot_class_rates,
     plot_confusion,
+    plot_contributions,
     plot_errors,
     plot_forecast,
     plot_growth,
@@ -286,3 +288,67 @@ def test_colours_differ_in_lightness_or_for_the_colour_blind():
     colors = np.array([to_rgb(color) for color in COLORS]) @ seen.T
     apart = np.linalg.norm(colors[:, None] - colors, axis=2) + 2 * np.eye(len(COLORS))
     assert len(set(COLORS)) == len(COLORS) and apart.min() > 0.1
+
+
+@pytest.fixture(scope="module")
+def direct(wind):
+    return Forecaster(24, 6, random_state=0, verbose=0).fit(wind[:1500])
+
+
+@pytest.mark.parametrize("step", [None, 2, 9])
+def test_backtest_shows_rolling_forecasts_at_their_dates(direct, wind, step):
+    rows = wind[1500:1560]
+    ax = plot_backtest(direct, rows, "wind_R80711", step=step, coverage=0.8)
+    starts = range(24, 55, 6 if step is None else step)
+    came, *forecasts = ax.lines
+    dates = rows.index.tz_localize(None)
+    np.testing.assert_allclose(came.get_ydata(), rows["wind_R80711"].iloc[24:])
+    assert (pd.DatetimeIndex(came.get_xdata()) == dates[24:]).all()
+    assert len(forecasts) == len(starts)
+    for line, at in zip(forecasts, starts, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), direct.predict(rows[:at])["wind_R80711"], rtol=1e-6)
+        assert (pd.DatetimeIndex(line.get_xdata()) == dates[at : at + 6]).all()
+    assert len(ax.collections) == len(starts)
+    low, high = (bound["wind_R80711"].to_numpy() for bound in direct.predict_interval(rows[: starts[0]], 0.8))
+    drawn = ax.collections[0].get_paths()[0].vertices[:, 1]
+    shown = slice(6 if step is None else step)
+    assert drawn.min() == pytest.approx(low[shown].min()) and drawn.max() == pytest.approx(high[shown].max())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["what came", "forecasts", "80 % intervals"]
+
+
+def above_the_axes(ax):
+    ax.figure.draw_without_rendering()
+    box, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    return box.y0 >= inside.y1 - 1 and ax.get_tightbbox().x0 >= 0 and box.y1 <= ax.figure.bbox.y1 + 1
+
+
+def test_legends_hide_nothing_and_nothing_is_cut(direct, wind):
+    assert above_the_axes(plot_backtest(direct, wind[1500:1600]))
+    assert above_the_axes(plot_contributions(direct, wind[1500:1600]))
+
+
+def test_backtest_of_an_array_and_its_mistakes(model, direct, wind):
+    rows = wind[1500:1560].to_numpy()
+    ax = plot_backtest(direct, rows, 2)
+    assert ax.get_xlabel() == "row" and list(ax.lines[1].get_xdata()) == list(range(24, 30))
+    assert not plot_backtest(model, rows, 2).collections  # the paper's readout has no intervals
+    with pytest.raises(ValueError, match=r"take 24 \+ 6 rows, got 29"):
+        plot_backtest(direct, rows[:29])
+    with pytest.raises(ValueError, match="step must be a whole number >= 1"):
+        plot_backtest(direct, rows, step=0)
+
+
+def test_contributions_are_drawn_up_to_the_forecast(direct, wind):
+    ax = plot_contributions(direct, wind[1500:1600], "power_R80711")
+    table = direct.contributions(wind[1500:1600]).xs("power_R80711", level="channel")
+    level, forecast = (line.get_ydata() for line in ax.lines)
+    np.testing.assert_allclose(level, table["level"])
+    np.testing.assert_allclose(forecast, direct.predict(wind[1500:1600])["power_R80711"], rtol=1e-6)
+    bars = {group.get_label(): [bar.get_height() for bar in group] for group in ax.containers}
+    assert "own lags" in bars
+    for name, heights in bars.items():
+        np.testing.assert_allclose(heights, table[name])
+    ends = [bar.get_y() + bar.get_height() for group in ax.containers for bar in group][:6]
+    np.testing.assert_allclose(ends, level + next(iter(bars.values())))  # the first bars begin at the level
+    with pytest.raises(ValueError, match="one series"):
+        plot_contributions(direct, [wind[1500:1600]] * 2)

@@ -29,6 +29,7 @@ from sswim.paper import PAPER_CLASSES, Switches, paper_training
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
+from sswim.recordings import Recording, record_samples
 from sswim.report import Facts, Summary, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.steps.fields import ReceptiveFields
@@ -300,6 +301,14 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         """Return the class of each sample."""
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)]
+
+    def simulate(self, X: object, *, potentials: bool = False) -> Recording:
+        """Return the spikes of the hidden neurons in every sample, and their membrane potentials if asked for.
+
+        The arrays have the shape (samples, steps, neurons). What does not fit into `memory` is refused.
+        """
+        check_is_fitted(self)
+        return record_samples(self.model_, X, potentials=potentials)
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

@@ -39,6 +39,7 @@ Settings = Annotated[
 Time = Annotated[str | None, typer.Option(help="Column that holds the times. Default: the first, if it looks like times.")]
 Dates = Annotated[str | None, typer.Option(help="How times are written, such as '%d/%m/%Y %H:%M'.")]
 Covariate = Annotated[list[str] | None, typer.Option(help="A column that is an input but is not forecast; may be repeated.")]
+Known = Annotated[list[str] | None, typer.Option(help="A covariate that is known ahead; may be repeated.")]
 Target = Annotated[list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")]
 Columns = Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
@@ -124,6 +125,7 @@ def fit(
     ] = None,
     scaling: Annotated[str | None, typer.Option(help="adaptive, window, standard, channel or none.")] = None,
     covariate: Covariate = None,
+    known: Known = None,
     target: Target = None,
     columns: Columns = None,
     drop: Drop = None,
@@ -147,16 +149,11 @@ def fit(
         from sswim.writing import check_place
 
         check_place(out, data)
-        options: Facts = {
-            "missing": missing,
-            "memory": memory,
-            "device": device,
-            "random_state": seed,
-            "verbose": not as_json,
-        }
+        options: Facts = {"missing": missing, "memory": memory, "device": device, "random_state": seed, "verbose": not as_json}
         rows = read_series(data, time=time, date_format=date_format, columns=columns, drop=drop or ())
-        known = covariates_of(list(map(str, rows.columns)), covariate, target)
-        model = (Forecaster.paper if paper else Forecaster)(window, horizon, covariates=known, **options)
+        seen = covariates_of(list(map(str, rows.columns)), covariate, target)
+        options |= {"covariates": seen, "known": tuple(known or ())}
+        model = (Forecaster.paper if paper else Forecaster)(window, horizon, **options)
         trained = paper_training(training) if paper else training
         given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
         model.set_params(**{name: value for name, value in given.items() if value is not None})
@@ -178,6 +175,7 @@ def forecast(
     model: Model,
     data: Data,
     out: Annotated[Path | None, typer.Option(help="Where the forecast goes: CSV, Parquet or npz.")] = None,
+    future: Annotated[Path | None, typer.Option(help="Rows that follow, with the covariates that are known ahead.")] = None,
     coverage: Annotated[
         float | None, typer.Option(help="Add lower and upper bounds that contain this fraction of all values, such as 0.9.")
     ] = None,
@@ -192,12 +190,13 @@ def forecast(
         from sswim.writing import check_place
 
         if out is not None:
-            check_place(out, data, model)
+            check_place(out, data, model, *([] if future is None else [future]))
         fitted = Forecaster.load(model)
         rows = read_series(data, time=time, date_format=date_format, columns=columns_of(fitted))
-        result = fitted.predict(rows)
+        ahead = None if future is None else read_series(future, time=time, date_format=date_format)
+        result = fitted.predict(rows, ahead)
         if coverage is not None:
-            low, high = fitted.predict_interval(rows, coverage)
+            low, high = fitted.predict_interval(rows, coverage, ahead)
             result = result.join(low.add_suffix(" low")).join(high.add_suffix(" high"))
         if out is not None:
             write_series(result, out)

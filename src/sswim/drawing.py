@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
-__all__ = ["BLUE", "COLORS", "ORANGE", "EMPHASIS", "RED", "legend_below", "log_ticks", "marked", "over_horizon", "panels"]
+__all__ = [
+    "BLUE", "COLORS", "EMPHASIS", "ORANGE", "RED", "axes", "legend_above", "legend_above_the_data", "legend_below", "log_ticks",
+    "marked", "name_groups", "over_horizon", "panels"
+]  # fmt: skip
 
 # Okabe and Ito (2008) without their yellow, which is faint on white, and two more.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C6D31", "#882255")
@@ -69,3 +72,36 @@ def log_ticks(ax: Axes, axis: str = "y") -> None:
     line.set_minor_locator(FixedLocator([]))
     line.set_major_formatter(lambda value, _: f"{value:,.6g}")
     line.set_minor_formatter(NullFormatter())
+
+
+def name_groups(ax: Axes, groups: Mapping[str, int]) -> None:
+    """Name groups of neurons, one above the other, on the y axis, with the number of neurons in each."""
+    tops = np.cumsum(list(groups.values()))
+    for top in tops[:-1]:
+        ax.axhline(top - 0.5, color="0.8", lw=0.8)
+    places = [top - count / 2 - 0.5 for top, count in zip(tops, groups.values(), strict=True)]
+    names = [f"{name}\n({count:,})" for name, count in groups.items()]
+    ax.set(ylim=(-0.5, tops[-1] - 0.5), yticks=places, yticklabels=names, ylabel="spikes of neurons")
+
+
+def legend_above_the_data(ax: Axes, columns: int, size: float = 8) -> None:
+    """Add a legend at the top of the axes, and make room for it there."""
+    rows = -(-len(ax.get_legend_handles_labels()[1]) // columns)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    inches = ax.get_position().height * figure.get_size_inches()[1]
+    part = min(0.6, (rows * 1.6 * size + 12) / 72 / inches)
+    scale = ax.yaxis.get_transform()
+    low, high = scale.transform(np.array(ax.get_ylim()))
+    ax.set_ylim(top=float(scale.inverted().transform(np.array([low + (high - low) / (1 - part)]))[0]))
+    ax.legend(loc="upper left", ncols=columns, frameon=False, fontsize=size)
+
+
+def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Return axes that were given, or those of a new figure, which has room for all labels."""
+    return Figure(figsize=size, layout="constrained").subplots() if ax is None else ax
+
+
+def legend_above(ax: Axes) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=5, frameon=False, fontsize=8, borderaxespad=0.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -11,27 +11,29 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sswim.contributions import contributions
 from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
-from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
+from sswim.data.future import Future
+from sswim.data.series import Breaks, SeriesLike, as_series, is_several
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
 from sswim.estimator import Estimator
-from sswim.evaluate.metrics import Evaluation, ForecastErrors
-from sswim.forecasts import Costs, ForecastModel, ForecastStream
+from sswim.evaluate.metrics import Evaluation
+from sswim.forecasts import Costs, ForecastModel, Forecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_choice, check_estimator, check_integer, resolve_kind
 from sswim.paper import Switches, paper_training
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
-from sswim.readout.lags import LagReadout
 from sswim.readout.trajectory import Trajectory
-from sswim.report import Facts, Summary, summarize
+from sswim.recordings import Recording, record_windows
+from sswim.report import Facts, Summary
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
+from sswim.streams import ForecastStream
 
 __all__ = ["Forecaster"]
 
 READOUTS: dict[str, ForecastReadoutOptions] = {"direct": Direct(), "trajectory": Trajectory()}
-Forecasts = Any  # a DataFrame, an array, or a list of either, as the series are
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,10 @@ class Forecaster(Estimator[ForecastModel]):
     channels : {"shared", "joint"}
         Whether the same small network looks at every channel, or all channels enter one network, as in the paper.
     covariates : sequence
-        Columns, by name or number, that are seen but not forecast, such as the hour of the day or the weather. A row's values
-        must be known at that row: shift columns that are known ahead.
+        Columns, by name or number, that are seen but not forecast, such as a measured temperature.
+    known : sequence
+        Covariates that are known ahead, such as the hour of the day or a weather forecast. They need not be listed in
+        `covariates` too. `predict` then needs `future`. For a direct readout without training by gradients.
     scaling : str or Scaling
         How channels are scaled: ``"adaptive"``, ``"window"``, ``"standard"``, ``"channel"``, ``"none"``, or a `Scaling` object.
     validation : float
@@ -126,6 +130,7 @@ class Forecaster(Estimator[ForecastModel]):
         steps: str | Steps = "forecast",
         channels: str = "shared",
         covariates: Sequence[Hashable] = (),
+        known: Sequence[Hashable] = (),
         scaling: str | Scaling = "adaptive",
         validation: float = 0.2,
         training: str | Gradient | None = None,
@@ -144,6 +149,7 @@ class Forecaster(Estimator[ForecastModel]):
         self.steps = steps
         self.channels = channels
         self.covariates = covariates
+        self.known = known
         self.scaling = scaling
         self.validation = validation
         self.training = training
@@ -184,11 +190,14 @@ class Forecaster(Estimator[ForecastModel]):
         series.check_length(self.window, self.horizon, len(windows))
         series.warn_of_gaps(self.window, self.horizon)
         kept = kept_for_training(len(windows), self.validation)
+        known = find_columns(self.known, series.columns, series.channels, argument="known")
+        covariates = {*known, *find_columns(self.covariates, series.columns, series.channels)}
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],
             windows.rows,
             options.scaling,
-            covariates=find_columns(self.covariates, series.columns, series.channels),
+            covariates=find_columns(sorted(covariates), None, series.channels),
+            known=known,
             shared=self.channels == "shared",
             window=self.window,
             precise=self.dtype == "float64",
@@ -234,6 +243,10 @@ class Forecaster(Estimator[ForecastModel]):
             check(resolve_kind, "scaling", self.scaling, SCALINGS, Scaling),
             None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
         )
+        known = isinstance(self.known, Sequence) and len(self.known) > 0
+        if known and (not isinstance(options.readout, Direct) or self.training is not None):
+            with mistakes.collect():
+                raise ValueError("known needs readout='direct' and training=None: nothing else sees rows ahead.")
         mistakes.report()
         return options
 
@@ -253,6 +266,7 @@ class Forecaster(Estimator[ForecastModel]):
             run.budget,
             dtype,
             covariates=len(encoder.covariates),
+            known=len(encoder.known),
             scaling=encoder.scaling.kind,
         )
         network = SpikingNetwork(
@@ -280,13 +294,15 @@ class Forecaster(Estimator[ForecastModel]):
             raise AttributeError("feature_names_in_: the series had no names of columns.")
         return np.asarray(columns, dtype=object)
 
-    def predict(self, X: SeriesLike) -> Forecasts:
+    def predict(self, X: SeriesLike, future: Future = None) -> Forecasts:
         """Forecast the `horizon` rows that follow the end of `X`, in the data's own units.
 
         Parameters
         ----------
         X : DataFrame, array of shape (rows, channels), or a list of these
             The last `window` rows of each series are used, and no others.
+        future : DataFrame, array of shape (horizon, known), or a list of these, optional
+            The covariates `known` at the rows that follow `X`, if the model has any. Other columns are not used.
 
         Returns
         -------
@@ -294,41 +310,59 @@ class Forecaster(Estimator[ForecastModel]):
             A DataFrame's index is continued.
         """
         check_is_fitted(self)
-        model, several, parts = self.model_, is_several(X), self._parts(X)
-        for number, series in enumerate(parts):
-            series.check_window(model.window, f"series[{number}]" if several else "series")
-        values = model.forecast([torch.from_numpy(series.segments[-1]) for series in parts])
-        results = [self._labelled(value, series) for value, series in zip(values, parts, strict=True)]
+        several, (series, rows, ahead) = is_several(X), self.model_.last(X, future)
+        values = self.model_.forecast(rows, ahead)
+        results = [self.model_.labelled(value, part) for value, part in zip(values, series, strict=True)]
         return values if several and not isinstance(X, (list, tuple)) else results if several else results[0]
 
-    def _labelled(self, value: np.ndarray, series: Series) -> pd.DataFrame | np.ndarray:
-        """Return a forecast (horizon, channels) as the user gave the series."""
-        if series.columns is None:
-            return value
-        names = [series.columns[c] for c in self.model_.encoder.channels]
-        return pd.DataFrame(value, index=continue_index(series.indexes[-1], len(value)), columns=names)
-
-    def predict_interval(self, X: SeriesLike, coverage: float = 0.9) -> tuple[Forecasts, Forecasts]:
+    def predict_interval(self, X: SeriesLike, coverage: float = 0.9, future: Future = None) -> tuple[Forecasts, Forecasts]:
         """Return lower and upper bounds that contain a fraction `coverage` of the rows that follow `X`.
 
         Split conformal: the bounds stand as far from the forecast as errors on the validation part did, separately for each
-        step ahead and channel. For a direct readout.
+        step ahead and channel. For a direct readout. `future` is that of `predict`.
+        """
+        forecast = self.predict(X, future)
+        return self.model_.bounds(forecast, coverage, self.model_.last(X, future)[1])
+
+    def stream(self, X: SeriesLike | None = None) -> ForecastStream:
+        """Return a stream that takes one new row at a time and forecasts the next `horizon` rows.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (rows, channels), optional
+            Rows that came before, such as a stream's `past`. Default: none.
         """
         check_is_fitted(self)
-        half, forecast, parts = self.model_.half_width(coverage), self.predict(X), self._parts(X)
-        floors = self.model_.floors([torch.from_numpy(series.segments[-1]) for series in parts])
+        if X is None:
+            return ForecastStream(self.model_)
+        series = self.model_.series(X)
+        rows = np.asarray(X, dtype=np.float64).reshape(-1, series.channels)[-len(series.segments[-1]) :]
+        return ForecastStream(self.model_, rows, series.indexes[-1])
 
-        def low(f: Forecasts, floor: np.ndarray) -> Forecasts:
-            return (f - half).clip(lower=floor, axis=1) if isinstance(f, pd.DataFrame) else np.maximum(f - half, floor)
+    def contributions(self, X: SeriesLike, future: Future = None) -> pd.DataFrame | list[pd.DataFrame]:
+        """Return how much each source adds to the forecast that `predict` returns, in the data's own units.
 
-        if isinstance(forecast, list):
-            return [low(f, floor) for f, floor in zip(forecast, floors, strict=True)], [f + half for f in forecast]
-        return low(forecast, floors[:, None] if forecast.ndim == 3 else floors[0]), forecast + half
+        For a direct readout. The sources are the ``"level"`` of the window, its ``"last value"``, the channel's ``"own lags"``,
+        ``"single neurons"`` of its populations, ``"sampled neurons"``, ``"covariates"``, covariates ``"known ahead"``,
+        ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it. The arguments are those of
+        `predict`.
 
-    def stream(self) -> ForecastStream:
-        """Return a stream that takes one new row at a time and forecasts the next `horizon` rows."""
+        Returns
+        -------
+        DataFrame with a row for each step ahead and channel, and a column for each source; a list of them for several series
+            The sum of a row is the forecast.
+        """
         check_is_fitted(self)
-        return self.model_.stream()
+        return contributions(self.model_, X, future)
+
+    def simulate(self, X: SeriesLike, *, breaks: Breaks = None, potentials: bool = False) -> Recording:
+        """Return the spikes of the sampled neurons in every window of `X`, and their membrane potentials if asked for.
+
+        The arrays have the shape (windows, channels, steps, neurons), or (windows, steps, neurons) with ``channels="joint"``.
+        Take the last `window` rows of a series to see one window. What does not fit into `memory` is refused.
+        """
+        check_is_fitted(self)
+        return record_windows(self.model_, X, breaks, potentials=potentials)
 
     def predict_windows(self, X: SeriesLike, *, breaks: Breaks = None) -> np.ndarray:
         """Forecast from every window of `X` whose horizon lies in it too, for back-testing.
@@ -338,7 +372,7 @@ class Forecaster(Estimator[ForecastModel]):
         array of shape (windows, horizon, channels), in the data's own units
         """
         check_is_fitted(self)
-        return np.concatenate([forecast for _, forecast in self._backtest(X, breaks)])
+        return np.concatenate([forecast for _, forecast in self.model_.backtest(X, breaks)])
 
     def evaluate(self, X: SeriesLike, *, breaks: Breaks = None) -> Evaluation:
         """Return the errors of the forecasts from every window of `X`: overall, per step ahead, and per channel.
@@ -346,21 +380,12 @@ class Forecaster(Estimator[ForecastModel]):
         With a direct readout also the part of the values that lie within the 90 % intervals.
         """
         check_is_fitted(self)
-        model, channels = self.model_, self.model_.encoder.channels
-        width = (model.encoder.high - model.encoder.low)[channels]
-        usual = np.median(width[width > 0]) if (width > 0).any() else 1.0
-        errors = ForecastErrors(np.where(width > 0, width, usual), model.half_width(0.9) if model.has_intervals else None)
-        for truth, forecast in self._backtest(X, breaks):
-            errors.update(truth, forecast)
-        return errors.result(None if model.columns is None else [model.columns[c] for c in channels])
+        return self.model_.evaluate(X, breaks)
 
     def costs(self, X: SeriesLike, *, breaks: Breaks = None) -> Costs:
         """Return the spikes and synaptic operations of a forecast, averaged over windows of `X`."""
         check_is_fitted(self)
-        segments = [s for s in self._series(X, breaks).segments if len(s) >= self.model_.window]
-        if not segments:
-            raise ValueError(f"series: a forecast needs {self.model_.window} rows (window) without a gap.")
-        return self.model_.costs([torch.from_numpy(segment) for segment in segments])
+        return self.model_.costs(X, breaks)
 
     def score(self, X: SeriesLike, y: object = None) -> float:
         """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean."""
@@ -369,31 +394,4 @@ class Forecaster(Estimator[ForecastModel]):
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
         check_is_fitted(self)
-        model, readout, read = self.model_, self.model_.network.readout, None
-        if isinstance(readout, LagReadout):
-            read = readout.singles if readout.skip else readout.population.neurons
-        title = f"Forecaster, {model.window} -> {model.horizon} steps"
-        units = "windows of one channel" if model.encoder.shared else "windows"
-        return summarize(model.network, model.report, title, units=units, population=read)
-
-    def _series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
-        """Check a series against what was fitted."""
-        model = self.model_
-        series = as_series(X, breaks=breaks, missing=model.missing)
-        series.check_channels(model.encoder.columns, model.columns, type(self).__name__)
-        return series
-
-    def _parts(self, X: SeriesLike) -> list[Series]:
-        """Check one or several series against what was fitted."""
-        return [self._series(part) for part in (list(X) if is_several(X) else [X])]  # type: ignore[arg-type]
-
-    def _backtest(self, X: SeriesLike, breaks: Breaks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield truth and forecast for every window of a series, batch by batch."""
-        series, window, horizon = self._series(X, breaks), self.model_.window, self.model_.horizon
-        longest = max(map(len, series.segments))
-        if longest < window + horizon:
-            raise ValueError(
-                f"series: too short to test on. A window and its horizon take {window} + {horizon} rows without a gap, the "
-                f"longest segment has {longest}."
-            )
-        yield from self.model_.backtest([torch.from_numpy(segment) for segment in series.segments])
+        return self.model_.summary()

@@ -5,22 +5,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 
 from sswim.data.encoder import SeriesEncoder
+from sswim.data.future import Future, FutureReader
+from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
 from sswim.data.windows import SeriesWindows, Windows, batches
+from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.machine import on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.direct import LEVELS
 from sswim.readout.lags import LagReadout
-from sswim.report import SamplingReport
+from sswim.report import SamplingReport, Summary, summarize
 
-__all__ = ["Costs", "ForecastModel", "ForecastStream"]
+__all__ = ["Costs", "ForecastModel", "Forecasts"]
+
+Forecasts = Any  # a DataFrame, an array, or a list of either, as the series are
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,34 @@ class ForecastModel:
         return self.network.horizon
 
     @property
+    def future(self) -> FutureReader:
+        """What reads covariates that are known ahead."""
+        names = [c if self.columns is None else self.columns[c] for c in self.encoder.known]
+        return FutureReader(names, self.horizon, self.columns is not None, self.missing)
+
+    def series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
+        """Check a series against what was fitted."""
+        series = as_series(X, breaks=breaks, missing=self.missing)
+        series.check_channels(self.encoder.columns, self.columns, "Forecaster")
+        return series
+
+    def last(self, X: SeriesLike, future: Future = None) -> tuple[list[Series], list[Tensor], list[np.ndarray]]:
+        """Return each of one or several series, the rows of its last segment, and what is known ahead of it."""
+        several = is_several(X)
+        parts = [self.series(part) for part in (list(X) if several else [X])]  # type: ignore[arg-type]
+        for number, series in enumerate(parts):
+            series.check_window(self.window, f"series[{number}]" if several else "series")
+        ahead = self.future.several(future, parts, one=not several)
+        return parts, [torch.from_numpy(series.segments[-1]) for series in parts], ahead
+
+    def labelled(self, value: np.ndarray, series: Series) -> pd.DataFrame | np.ndarray:
+        """Return a forecast (horizon, channels) as the user gave the series."""
+        if series.columns is None:
+            return value
+        names = [series.columns[c] for c in self.encoder.channels]
+        return pd.DataFrame(value, index=continue_index(series.indexes[-1], len(value)), columns=names)
+
+    @property
     def has_intervals(self) -> bool:
         """Whether errors on validation rows are known, which intervals come from."""
         return self.report.solution.quantiles is not None
@@ -104,6 +138,17 @@ class ForecastModel:
         low, high = quantiles[above - 1], quantiles[above]
         return (low + part * (high - low)) * self.encoder.span[self.encoder.channels]
 
+    def bounds(self, forecast: Forecasts, coverage: float, rows: Sequence[Tensor]) -> tuple[Forecasts, Forecasts]:
+        """Return the lower and upper bounds of a forecast, or of several, that follow on series (rows, columns)."""
+        half, floors = self.half_width(coverage), self.floors(rows)
+
+        def low(f: Forecasts, floor: np.ndarray) -> Forecasts:
+            return (f - half).clip(lower=floor, axis=1) if isinstance(f, pd.DataFrame) else np.maximum(f - half, floor)
+
+        if isinstance(forecast, list):
+            return [low(f, floor) for f, floor in zip(forecast, floors, strict=True)], [f + half for f in forecast]
+        return low(forecast, floors[:, None] if forecast.ndim == 3 else floors[0]), forecast + half
+
     @torch.no_grad()
     def _forecasts(self, samples: SeriesWindows) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the numbers of windows and their forecasts (windows, horizon, channels), scaled, batch by batch."""
@@ -116,29 +161,54 @@ class ForecastModel:
         size = max(samples.batch, network.batch_size(self.memory) // samples.batch * samples.batch)
 
         def forecast(part: slice) -> tuple[Tensor, Tensor]:
-            x, past = samples.inputs(part), samples.past(part)
-            inputs = network.outputs if samples.shared else past.shape[2]
-            rows = torch.cat([past, x[:, :, inputs:].to(past)], dim=2)
-            y = samples.level(part) + read(network.hidden_spikes(x, filters), rows).cpu()
+            x = samples.inputs(part)
+            rows, spikes = self.rows_read(samples, part, x), network.hidden_spikes(x, filters)
+            y = readout.read(spikes, rows, samples.ahead(part)) if isinstance(readout, LagReadout) else read(spikes, rows)
+            y = samples.level(part) + y.cpu()
             if samples.shared:
                 y = y[:, :, 0].unflatten(0, (-1, samples.batch)).transpose(1, 2)
             return torch.arange(part.start // samples.batch, part.stop // samples.batch), y
 
         yield from on_threads(forecast, batches(len(samples), size, even=False))
 
-    def backtest(self, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def rows_read(self, samples: SeriesWindows, part: slice, x: Tensor) -> Tensor:
+        """Return the rows that a readout with lags sees of some samples: the channels, not clipped, and the other inputs."""
+        past = samples.past(part)
+        inputs = self.network.outputs if samples.shared else past.shape[2]
+        return torch.cat([past, x[:, :, inputs:].to(past)], dim=2)
+
+    def backtest(self, X: SeriesLike, breaks: Breaks = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""
+        rows = [torch.from_numpy(segment) for segment in self.series(X, breaks).segments]
+        longest = max(map(len, rows))
+        if longest < self.window + self.horizon:
+            raise ValueError(
+                f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows without a "
+                f"gap, the longest segment has {longest}."
+            )
         truth = Windows([r[:, self.encoder.channels] for r in rows], self.window, self.horizon)
         segments = [self.encoder(r) for r in rows]
         for numbers, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
             yield truth.targets(numbers).numpy(), self._in_units(y, truth.inputs(numbers))
 
-    def forecast(self, rows: Sequence[Tensor]) -> np.ndarray:
-        """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""
-        segments = [self.encoder(r[-self.window :]) for r in rows]
-        samples = SeriesWindows(self.encoder, segments, self.window, 0)
+    def evaluate(self, X: SeriesLike, breaks: Breaks = None) -> Evaluation:
+        """Return the errors of the forecasts from every window of a series."""
+        channels = self.encoder.channels
+        width = (self.encoder.high - self.encoder.low)[channels]
+        usual = np.median(width[width > 0]) if (width > 0).any() else 1.0
+        errors = ForecastErrors(np.where(width > 0, width, usual), self.half_width(0.9) if self.has_intervals else None)
+        for truth, forecast in self.backtest(X, breaks):
+            errors.update(truth, forecast)
+        return errors.result(None if self.columns is None else [self.columns[c] for c in channels])
+
+    def forecast(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> np.ndarray:
+        """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns).
+
+        `ahead` holds the covariates (horizon, known) that are known ahead of each series, if there are any.
+        """
         last = torch.stack([r[-self.window :, self.encoder.channels] for r in rows])
-        return np.concatenate([self._in_units(y, last[numbers]) for numbers, y in self._forecasts(samples)])
+        found = self._forecasts(self.last_windows(rows, ahead))
+        return np.concatenate([self._in_units(y, last[numbers]) for numbers, y in found])
 
     def floors(self, rows: Sequence[Tensor]) -> np.ndarray:
         """Return what the forecasts that follow on several series (rows, columns) stay above, (series, channels)."""
@@ -148,9 +218,32 @@ class ForecastModel:
         """Bring forecasts (batch, horizon, channels) from windows (batch, window, channels) to the data's own units."""
         return np.maximum(self.encoder.decode(values), self.encoder.floors(windows)[:, None])
 
+    def last_windows(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> SeriesWindows:
+        """Return the last window of each of several series (rows, columns)."""
+        last = [r[-self.window :] for r in rows]
+        if self.encoder.known:
+            # What is not known of the rows ahead is never looked at.
+            after = torch.zeros(len(rows), self.horizon, self.encoder.columns, dtype=torch.float64)
+            after[:, :, list(self.encoder.known)] = torch.from_numpy(np.stack(ahead))
+            last = [torch.cat([r, a]) for r, a in zip(last, after, strict=True)]
+        segments = [self.encoder(r) for r in last]
+        return SeriesWindows(self.encoder, segments, self.window, self.horizon if self.encoder.known else 0)
+
+    def summary(self) -> Summary:
+        """Return what was fitted and how."""
+        readout, read = self.network.readout, None
+        if isinstance(readout, LagReadout):
+            read = readout.singles if readout.skip else readout.population.neurons
+        title = f"Forecaster, {self.window} -> {self.horizon} steps"
+        units = "windows of one channel" if self.encoder.shared else "windows"
+        return summarize(self.network, self.report, title, units=units, population=read)
+
     @torch.no_grad()
-    def costs(self, rows: Sequence[Tensor], windows: int = 200) -> Costs:
-        """Return what forecasts from some windows of several series (rows, columns) cost."""
+    def costs(self, X: SeriesLike, breaks: Breaks = None, windows: int = 200) -> Costs:
+        """Return what forecasts from some windows of a series cost."""
+        rows = [torch.from_numpy(s) for s in self.series(X, breaks).segments if len(s) >= self.window]
+        if not rows:
+            raise ValueError(f"series: a forecast needs {self.window} rows (window) without a gap.")
         network, readout = self.network, self.network.readout
         samples = SeriesWindows(self.encoder, [self.encoder(r) for r in rows], self.window, 0)
         count = len(samples) // samples.batch
@@ -167,42 +260,3 @@ class ForecastModel:
             reached *= readout.sizes.groups  # spikes of one channel reach the outputs of all
         spikes = sampled + populations
         return Costs(populations / forecasts, sampled / forecasts, spikes * reached / forecasts)
-
-    def stream(self) -> ForecastStream:
-        """Return a stream that takes one new row at a time."""
-        return ForecastStream(self)
-
-
-class ForecastStream:
-    """Takes rows as they come and forecasts the next `horizon` after each, in constant time and memory.
-
-    Returned by `Forecaster.stream`. Its forecasts are those of `Forecaster.predict`: it keeps the last `window` rows.
-
-    Examples
-    --------
-    >>> from sswim import Forecaster
-    >>> from sswim.datasets import load_wind_farm
-    >>> wind = load_wind_farm().iloc[:1000].to_numpy()
-    >>> model = Forecaster(24, 6, random_state=0).fit(wind[:900])
-    >>> stream = model.stream()
-    >>> for row in wind[900:]:
-    ...     forecast = stream(row)
-    >>> forecast.shape
-    (6, 8)
-    """
-
-    def __init__(self, model: ForecastModel) -> None:
-        self._model = model
-        self._past = torch.zeros(0, model.encoder.columns, dtype=torch.float64)
-        self.rows = 0
-
-    def __call__(self, row: npt.ArrayLike) -> np.ndarray | None:
-        """Take one row (channels,) and return the forecast (horizon, channels), or None before `window` rows have come."""
-        new, columns = torch.from_numpy(np.array(row, dtype=np.float64)), self._model.encoder.columns
-        if new.shape != (columns,):
-            raise ValueError(f"row must hold {columns} channels, got shape {tuple(new.shape)}.")
-        if not bool(torch.isfinite(new).all()):
-            raise ValueError("row must be finite, but holds NaN or infinity: a stream cannot look ahead to fill a gap.")
-        self._past = torch.cat([self._past, new[None]])[-self._model.window :]
-        self.rows += 1
-        return None if self.rows < self._model.window else self._model.forecast([self._past])[0]

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from sswim import classes, data, forecasts, gradient, network, options, readout,
 from sswim._version import __version__
 from sswim.data import encoder, inputs
 from sswim.network import SpikingNetwork, VoltageReadout
+from sswim.options import warn
 from sswim.readout import LagReadout, TraceReadout
 from sswim.readout.lags import LagSizes
 from sswim.writing import check_place, whole_file
@@ -174,7 +174,7 @@ def _unsaved(value: Json) -> bool:
 
 
 def _warn_unsaved(name: str, value: Json) -> None:
-    warnings.warn(
+    warn(
         f"load: {name} was an object of your own ({value['unsaved']}), which a model file does not hold. Predictions do not "
         "need it; a new fit will use the default.",
         stacklevel=2,

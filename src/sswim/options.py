@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import logging
 import numbers
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,32 +22,23 @@ from torch import Tensor
 from sswim.machine import on_threads, peak_memory
 
 __all__ = [
-    "Mistakes",
-    "Options",
-    "Randomness",
-    "Run",
-    "Seed",
-    "StepRecord",
-    "check_choice",
-    "check_constants",
-    "check_device",
-    "check_estimator",
-    "check_fraction",
-    "check_integer",
-    "check_positive",
-    "check_result",
-    "check_seed",
-    "check_widths",
-    "nearest",
-    "parse_memory",
-    "resolve",
-    "resolve_kind",
-    "resolve_several",
-]
+    "LOG", "Mistakes", "Options", "Randomness", "Run", "Seed", "StepRecord", "check_choice", "check_constants",
+    "check_device", "check_estimator", "check_fraction", "check_integer", "check_positive", "check_result",
+    "check_seed", "check_widths", "nearest", "parse_memory", "resolve", "resolve_kind", "resolve_several", "warn"
+]  # fmt: skip
 
 T = TypeVar("T")
 R = TypeVar("R")
 Seed = int | np.random.RandomState | np.random.Generator | None
+# Progress and warnings, for whoever listens.
+LOG = logging.getLogger("sswim")
+LOG.addHandler(logging.NullHandler())
+
+
+def warn(message: str, stacklevel: int = 2) -> None:
+    """Warn, and tell the log."""
+    LOG.warning(message)
+    warnings.warn(message, stacklevel=stacklevel + 1)
 
 
 def check_integer(name: str, value: object, least: int) -> int:
@@ -347,6 +340,7 @@ class Run:
     def step(self, name: str) -> Iterator[None]:
         """Time what happens inside and record it under `name`."""
         begin = time.perf_counter()
+        LOG.info("%s: begun", name)
         task = self._task = self._progress.add_task(name, total=None)
         try:
             yield
@@ -354,6 +348,7 @@ class Run:
             self._progress.remove_task(task)
             self._task = None
         self.records.append(StepRecord(name, time.perf_counter() - begin, peak_memory()))
+        LOG.info("%s: finished in %.2f s", name, self.records[-1].seconds)
 
     def describe(self, text: str) -> None:
         """Show how the current step is going."""

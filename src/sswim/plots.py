@@ -15,17 +15,21 @@ from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
+from sswim.data.future import Future
 from sswim.data.series import SeriesLike, continue_index
 from sswim.data.windows import SeriesWindows, batches
-from sswim.drawing import BLUE, COLORS, EMPHASIS, RED, log_ticks, marked
+from sswim.drawing import BLUE, COLORS, EMPHASIS, RED, axes, legend_above, legend_above_the_data, log_ticks, marked, name_groups
 from sswim.forecaster import Forecaster
 from sswim.network.events import dense
+from sswim.options import check_integer
 from sswim.readout.lags import LagReadout
 from sswim.report import Facts
 
 __all__ = [
+    "plot_backtest",
     "plot_class_rates",
     "plot_confusion",
+    "plot_contributions",
     "plot_errors",
     "plot_forecast",
     "plot_growth",
@@ -60,11 +64,10 @@ def plot_forecast(
     at = len(data) - horizon if at is None else at
     if not window <= at <= len(data):
         raise ValueError(f"at must lie between window={window} and the number of rows, {len(data)}, got {at}.")
-    if column not in (channels := model.model_.encoder.channels):
-        raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
-    number = channels.index(column)
-    forecast = np.asarray(model.predict(data[:at]))[:, number]
-    ax = _axes(9, 3) if ax is None else ax
+    number, known = _forecast_number(model, column, channel), list(model.model_.encoder.known)
+    future = data[at : at + horizon, known] if known else None
+    forecast = np.asarray(model.predict(data[:at], future))[:, number]
+    ax = axes(ax, (9, 3))
     places = _time_axis(ax, model, series, at)
     past, ahead = places[:window], places[window:]
     truth = data[at : at + horizon, column]
@@ -72,12 +75,102 @@ def plot_forecast(
     ax.plot(ahead[: len(truth)], truth, color="black", lw=1.4, label="truth")
     ax.plot(ahead, forecast, color=RED, lw=1.8, label="forecast")
     if model.model_.has_intervals:
-        low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at]))
+        low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at], future=future))
         ax.fill_between(ahead, low, high, color=RED, alpha=0.18, lw=0, label="90 % interval")
     ax.axvline((past[-1] + ahead[0]) / 2, color="0.8", lw=0.8)
+    ax.set_ylabel(_name(model, column))
+    legend_above_the_data(ax, columns=4)
+    return ax
+
+
+def plot_backtest(
+    model: Forecaster,
+    series: SeriesLike,
+    channel: int | str = 0,
+    *,
+    step: int | None = None,
+    coverage: float = 0.9,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the forecasts of a series, one after the other, with intervals and what came.
+
+    Parameters
+    ----------
+    model : Forecaster
+        Fitted.
+    series : DataFrame or array
+        Rows that the model has not seen; the last segment is drawn. The first `window` rows have no forecast.
+    channel : int or str
+        Number or name of the channel.
+    step : int, optional
+        Rows from one forecast to the next. Default: `horizon`, so that forecasts do not overlap.
+    coverage : float
+        Of the intervals, where the readout has any. They are drawn up to the next forecast.
+
+    Returns
+    -------
+    matplotlib Axes
+        With dates, if the series has any.
+    """
+    fitted = model.model_
+    data, column = _pick(model, series, channel)
+    window, horizon, known = fitted.window, fitted.horizon, list(fitted.encoder.known)
+    step = check_integer("step", horizon if step is None else step, 1)
+    number = _forecast_number(model, column, channel)
+    starts = range(window, len(data) - horizon + 1, step)
+    if not starts:
+        raise ValueError(f"series: too short. A window and its horizon take {window} + {horizon} rows, got {len(data)}.")
+    rows = [torch.from_numpy(data[at - window : at]) for at in starts]
+    forecasts = fitted.forecast(rows, [data[at : at + horizon, known] for at in starts] if known else ())
+    when, ax = _times(fitted.series(series).indexes[-1], len(data)), axes(ax, (10, 3.4))
+    ax.plot(when[window:], data[window:, column], color="black", lw=1, label="what came")
+    for n, (at, forecast) in enumerate(zip(starts, forecasts, strict=True)):
+        there = when[at : at + horizon]
+        ax.plot(there, forecast[:, number], color=RED, lw=1.6, label="forecasts" if n == 0 else None)
+        if fitted.has_intervals:
+            low, high = (bound[:, number] for bound in fitted.bounds(forecast, coverage, [rows[n]]))
+            label = f"{100 * coverage:g} % intervals" if n == 0 else None
+            shown = slice(horizon if at == starts[-1] else step)  # up to the next forecast
+            ax.fill_between(there[shown], low[shown], high[shown], color=RED, alpha=0.18, lw=0, label=label)
+    ax.set(xlabel="" if isinstance(when, pd.DatetimeIndex) else "row", ylabel=_name(model, column))
+    if isinstance(when, pd.DatetimeIndex):
+        locator = AutoDateLocator(maxticks=9)
+        ax.xaxis.set_major_locator(locator)
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    ax.margins(x=0.01)
+    legend_above(ax)
+    return ax
+
+
+def plot_contributions(
+    model: Forecaster, series: SeriesLike, channel: int | str = 0, *, future: Future = None, ax: Axes | None = None
+) -> Axes:
+    """Draw what the forecast that follows on a series is made of: bars on the window's level, which add up to the forecast.
+
+    Sources that add less than a hundredth of the largest are not drawn. `future` is that of `Forecaster.predict`.
+    """
+    data, column = _pick(model, series, channel)
+    _forecast_number(model, column, channel)
     columns = model.model_.columns
-    ax.set_ylabel(str(columns[column]) if columns is not None else f"channel {column}")
-    _legend_above_the_data(ax, columns=4)
+    parts = model.contributions(series, future)
+    if isinstance(parts, list):
+        raise ValueError("series: pass one series, not several.")
+    inside = parts.index.get_level_values("channel") == (column if columns is None else columns[column])
+    table = parts[inside]
+    level, others = table["level"].to_numpy(), table.drop(columns="level")
+    sizes = others.abs().mean()
+    drawn = others.loc[:, (sizes > 0.01 * sizes.max()) & (sizes > 0)]
+    ax, ahead = axes(ax, (9, 3.4)), np.arange(1, len(table) + 1)
+    above, below = level.copy(), level.copy()
+    for n, (name, values) in enumerate(drawn.items()):
+        added = values.to_numpy()
+        bottom = np.where(added >= 0, above, below)
+        ax.bar(ahead, added, bottom=bottom, width=0.8, color=COLORS[n % len(COLORS)], label=name)
+        above, below = above + np.maximum(added, 0), below + np.minimum(added, 0)
+    ax.plot(ahead, level, color="0.5", lw=1, label="level")
+    ax.plot(ahead, table.sum(axis=1), color="black", lw=1.6, marker=".", ms=4, label="forecast")
+    ax.set(xlabel="steps ahead", ylabel=_name(model, column))
+    legend_above(ax)
     return ax
 
 
@@ -102,7 +195,7 @@ def plot_spikes(
     spikes = model.network_.hidden_spikes(samples.inputs(slice(None)))[layer][:, :, member].T.cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
-    ax = _axes(9, 3) if ax is None else ax
+    ax = axes(ax, (9, 3))
     places, readout = _time_axis(ax, model, series, at), model.network_.readout
     ax.scatter(places[step], neuron, s=3, color=BLUE, linewidths=0)
     groups = {"sampled": spikes.shape[1]}
@@ -114,19 +207,19 @@ def plot_spikes(
         groups["population"] = population.shape[1]
     ax.axvline((places[window - 1] + places[window]) / 2, color="0.8", lw=0.8)
     ax.set_xlim(places[0], places[-1])
-    _name_groups(ax, groups)
+    name_groups(ax, groups)
     return ax
 
 
 def plot_errors(per_step: Mapping[str, npt.ArrayLike], ax: Axes | None = None) -> Axes:
     """Draw the RSE over steps ahead of several models, from their ``Evaluation.per_step["rse"]``; the last one stands out."""
-    ax = _axes(5, 3) if ax is None else ax
+    ax = axes(ax, (5, 3))
     for number, (name, rse) in enumerate(per_step.items()):
         values = np.asarray(rse)
         style = EMPHASIS if number == len(per_step) - 1 else {**marked(number), "lw": 1.2}
         ax.plot(np.arange(1, len(values) + 1), values, label=name, ms=4, markevery=max(1, len(values) // 8), **style)
     ax.set(xlabel="steps ahead", ylabel="RSE (lower is better)")
-    _legend_above_the_data(ax, columns=2)
+    legend_above_the_data(ax, columns=2)
     return ax
 
 
@@ -135,14 +228,14 @@ def plot_raster(model: Classifier, sample: object, ax: Axes | None = None) -> Ax
     one = [sample] if isinstance(model.model_.inputs.encoder, ExactEvents) else np.asarray(sample)[None]
     x = model.model_.samples(one).inputs(slice(0, 1))
     layers = [dense(x), *model.network_.simulate(x).spikes]
-    ax = _axes(6, 4) if ax is None else ax
+    ax = axes(ax, (6, 4))
     groups: dict[str, int] = {}
     for number, spikes in enumerate(layers):
         step, neuron = np.nonzero(spikes[0].cpu().numpy())
         ax.scatter(step, neuron + sum(groups.values()), s=3, color=COLORS[number % len(COLORS)], linewidths=0)
         groups["input" if number == 0 else f"hidden {number}"] = spikes.shape[2]
     ax.set_xlabel("step")
-    _name_groups(ax, groups)
+    name_groups(ax, groups)
     return ax
 
 
@@ -153,7 +246,7 @@ def plot_confusion(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, ax: Ax
     table = confusion_matrix(y, model.predict(X), labels=model.classes_)
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     count = len(table)
-    ax = _axes(5.5, 5) if ax is None else ax
+    ax = axes(ax, (5.5, 5))
     # The square root of the share, or few mistakes would look like none.
     image = ax.imshow(share, cmap="Blues", norm=PowerNorm(0.5, 0, 1))
     if count > 30:  # too many to write numbers
@@ -181,7 +274,7 @@ def plot_class_rates(model: Classifier, X: npt.ArrayLike, y: npt.ArrayLike, laye
     means = np.stack([counts[y == c].mean(axis=0) if (y == c).any() else np.zeros(counts.shape[1]) for c in model.classes_])
     relative = means - means.mean(axis=0)
     order = np.lexsort((-relative.max(axis=0), relative.argmax(axis=0)))
-    ax = _axes(6, 3) if ax is None else ax
+    ax = axes(ax, (6, 3))
     image = ax.imshow(means[:, order], aspect="auto", cmap="viridis", interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, label="spikes per sample")
     ax.set(xlabel="hidden neuron, by the class it favours", ylabel="class", yticks=np.arange(len(model.classes_)))
@@ -229,19 +322,14 @@ def plot_growth(result: Facts) -> Figure:
             ax.loglog(sizes, values / unit, ms=4, lw=1.2, label=f"{name}: exponent {exponent:.2f}", **marked(number))
         ax.set(xlabel="size of what grows", ylabel=label)
         log_ticks(ax)
-        _legend_above_the_data(ax, columns=2)
+        legend_above_the_data(ax, columns=2)
     return figure
-
-
-def _axes(width: float, height: float) -> Axes:
-    """Return the axes of a new figure, which has room for all labels."""
-    return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
 def _time_axis(ax: Axes, model: Forecaster, series: SeriesLike, at: int) -> np.ndarray:
     """Return where the rows of a window and of the forecast stand on the x axis: at their times, or steps without any."""
     window, horizon = model.model_.window, model.model_.horizon
-    index = model._series(series).indexes[-1]
+    index = model.model_.series(series).indexes[-1]
     if isinstance(index, pd.PeriodIndex):
         index = index.to_timestamp()
     if not isinstance(index, pd.DatetimeIndex):
@@ -256,32 +344,9 @@ def _time_axis(ax: Axes, model: Forecaster, series: SeriesLike, at: int) -> np.n
     return np.asarray(date2num(times.to_pydatetime()))
 
 
-def _name_groups(ax: Axes, groups: Mapping[str, int]) -> None:
-    """Name groups of neurons, one above the other, on the y axis, with the number of neurons in each."""
-    tops = np.cumsum(list(groups.values()))
-    for top in tops[:-1]:
-        ax.axhline(top - 0.5, color="0.8", lw=0.8)
-    places = [top - count / 2 - 0.5 for top, count in zip(tops, groups.values(), strict=True)]
-    names = [f"{name}\n({count:,})" for name, count in groups.items()]
-    ax.set(ylim=(-0.5, tops[-1] - 0.5), yticks=places, yticklabels=names, ylabel="spikes of neurons")
-
-
-def _legend_above_the_data(ax: Axes, columns: int, size: float = 8) -> None:
-    """Add a legend at the top of the axes, and make room for it there."""
-    rows = -(-len(ax.get_legend_handles_labels()[1]) // columns)
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    inches = ax.get_position().height * figure.get_size_inches()[1]
-    part = min(0.6, (rows * 1.6 * size + 12) / 72 / inches)
-    scale = ax.yaxis.get_transform()
-    low, high = scale.transform(np.array(ax.get_ylim()))
-    ax.set_ylim(top=float(scale.inverted().transform(np.array([low + (high - low) / (1 - part)]))[0]))
-    ax.legend(loc="upper left", ncols=columns, frameon=False, fontsize=size)
-
-
 def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np.ndarray, int]:
     """Return the last segment of a series as an array, and the number of a channel."""
-    data = model._series(series).segments[-1]
+    data = model.model_.series(series).segments[-1]
     columns = model.model_.columns
     if isinstance(channel, str):
         if columns is None or channel not in columns:
@@ -290,3 +355,24 @@ def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np
     if not 0 <= channel < model.n_features_in_:
         raise ValueError(f"channel must be between 0 and {model.n_features_in_ - 1}, got {channel}.")
     return data, channel
+
+
+def _forecast_number(model: Forecaster, column: int, channel: int | str) -> int:
+    """Return the place of a column among those that are forecast."""
+    if column not in (channels := model.model_.encoder.channels):
+        raise ValueError(f"channel: {channel!r} is a covariate, which is not forecast.")
+    return channels.index(column)
+
+
+def _name(model: Forecaster, column: int) -> str:
+    columns = model.model_.columns
+    return f"channel {column}" if columns is None else str(columns[column])
+
+
+def _times(index: pd.Index | None, rows: int) -> pd.Index:
+    """Return where rows lie on an axis: at their times, or at their numbers."""
+    if isinstance(index, pd.PeriodIndex):
+        return index.to_timestamp()
+    if isinstance(index, pd.DatetimeIndex):
+        return index.tz_localize(None)  # as the clock showed it there
+    return pd.RangeIndex(rows) if index is None else index

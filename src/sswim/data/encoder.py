@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.options import Options, check_choice
+from sswim.options import Options, check_choice, warn
 
 __all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "standard_scales"]
 
@@ -98,6 +97,8 @@ class SeriesEncoder:
     window : int
     precise : bool
         Whether the network computes in float64.
+    known : tuple of int
+        Covariates that are known ahead.
     """
 
     low: np.ndarray
@@ -111,6 +112,7 @@ class SeriesEncoder:
     shared: bool
     window: int
     precise: bool
+    known: tuple[int, ...] = ()
 
     @classmethod
     def fit(
@@ -120,6 +122,7 @@ class SeriesEncoder:
         scaling: Scaling,
         *,
         covariates: Sequence[int],
+        known: Sequence[int] = (),
         shared: bool,
         window: int,
         precise: bool,
@@ -134,14 +137,15 @@ class SeriesEncoder:
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
         floor = np.where(every.amin(dim=0).numpy() < floor, -np.inf, floor)
-        return cls(low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
+        seen = tuple(covariates), scaling, shared, window, precise, tuple(known)
+        return cls(low, high, outliers, offset, span, floor, *seen)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
         """Warn of columns that never move in the training windows."""
         flat = np.flatnonzero(self.low == self.high)
         if len(flat):
             shown = [repr(names[i] if names is not None else int(i)) for i in flat[:5]] + ["..."] * (len(flat) > 5)
-            warnings.warn(
+            warn(
                 f"series: {len(flat)} of {self.columns} channels are constant in the training windows ({', '.join(shown)}): "
                 "nothing can be learnt about how they move.",
                 stacklevel=4,
@@ -162,6 +166,11 @@ class SeriesEncoder:
         """How many inputs the network has."""
         views = 2 if self.scaling.kind == "adaptive" else 1
         return (1 if self.shared else len(self.channels)) * views + len(self.covariates)
+
+    @property
+    def ahead(self) -> list[int]:
+        """Where those that are known ahead lie among the covariates."""
+        return [self.covariates.index(column) for column in self.known]
 
     @property
     def relative(self) -> bool:
@@ -221,7 +230,9 @@ def _scales(kind: str, rows: Tensor, low: np.ndarray, high: np.ndarray) -> tuple
     return np.zeros_like(low), np.ones_like(low)
 
 
-def find_columns(covariates: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int) -> list[int]:
+def find_columns(
+    wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, *, argument: str = "covariates"
+) -> list[int]:
     """Return the numbers of columns that are given by name or number.
 
     Examples
@@ -229,17 +240,17 @@ def find_columns(covariates: Sequence[Hashable], names: Sequence[Hashable] | Non
     >>> find_columns(["noon"], ["wind", "noon"], 2)
     [1]
     """
-    if isinstance(covariates, str) or not isinstance(covariates, Iterable):
-        raise TypeError(f"covariates must be a sequence of columns, such as ['hour'], got {covariates!r}.")
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        raise TypeError(f"{argument} must be a sequence of columns, such as ['hour'], got {wanted!r}.")
     found = []
-    for c in covariates:
+    for c in wanted:
         number = list(names).index(c) if names is not None and c in names else c
         if not isinstance(number, (int, np.integer)) or not 0 <= number < columns:
-            known = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
-            raise ValueError(f"covariates: {c!r} is not a column of the series; {known}.")
+            there = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
+            raise ValueError(f"{argument}: {c!r} is not a column of the series; {there}.")
         found.append(int(number))
     if len(set(found)) < len(found) or len(found) == columns:
-        raise ValueError(f"covariates: must name different columns, and leave one to forecast, got {covariates!r}.")
+        raise ValueError(f"{argument}: must name different columns, and leave one to forecast, got {wanted!r}.")
     return sorted(found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from sswim.data.events import EventStreams, ExactEvents, is_events
 from sswim.data.spikes import ENCODERS, SpikeEncoder
-from sswim.options import resolve
+from sswim.options import resolve, warn
 
 __all__ = ["InputEncoder", "check_encoder"]
 
@@ -104,7 +103,7 @@ class InputEncoder:
             return values
         low, high = float(values.min()), float(values.max())
         if low < self.scale[0] or high > self.scale[1]:
-            warnings.warn(
+            warn(
                 f"X: intensities from {low:g} to {high:g} leave the range of the training samples, {self.scale[0]:g} to "
                 f"{self.scale[1]:g}, and are brought back to it. Scale them as these were.",
                 stacklevel=4,

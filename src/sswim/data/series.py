@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several", "parse_times"]
+from sswim.options import warn
+
+__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several", "parse_times", "step_of"]
 
 SeriesLike = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series]
 Breaks = int | Sequence[int] | None
@@ -73,7 +75,7 @@ class Series:
         used = sum(max(len(segment) - length, 0) for segment in self.segments)
         lost = 1 - used / max(rows - length, 1)
         if self.gaps and lost > 0.1:
-            warnings.warn(
+            warn(
                 f"series: {self.gaps} gaps in the time index split it into {len(self.segments)} segments, and {lost:.0%} of "
                 "all windows would cross one: these are not used. To use them, insert the absent rows (`asfreq`) and pass "
                 "missing='interpolate' (--missing interpolate).",
@@ -278,6 +280,11 @@ def _frequency(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | None:
     return index.freq or pd.DatetimeIndex(index, freq="infer").freq
 
 
+def step_of(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | pd.Timedelta:
+    """Return what lies between neighbouring times of at least two."""
+    return (_frequency(index) if len(index) > 2 else index.freq) or index[-1] - index[-2]
+
+
 def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
     """Return the labels of the `steps` rows that follow on `index`.
 
@@ -289,8 +296,7 @@ def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
     RangeIndex(start=5, stop=7, step=1)
     """
     if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
-        step = _frequency(index) or index[-1] - index[-2]
-        return pd.date_range(index[-1], periods=steps + 1, freq=step)[1:]
+        return pd.date_range(index[-1], periods=steps + 1, freq=step_of(index))[1:]
     if isinstance(index, pd.PeriodIndex):
         return pd.period_range(index[-1], periods=steps + 1)[1:]
     if index is not None and len(index) > 1 and pd.api.types.is_numeric_dtype(index):

@@ -261,6 +261,15 @@ class SeriesWindows(Samples):
         window, member = self._find(index)
         return self._pick(self._windows.rows, self._steps(window, 0, self.window), member).transpose(1, 2)
 
+    def ahead(self, index: Index) -> Tensor | None:
+        """Return what is known ahead, for each window of whole sets of samples: (windows, known, horizon); None if nothing."""
+        columns = self.encoder.ahead
+        if not columns:
+            return None
+        window = self._find(index)[0][:: self.batch]
+        steps = self._steps(window, self.window, self.window + self.horizon)
+        return self._covariates[:, columns][steps].transpose(1, 2)
+
     def level(self, index: Index) -> Tensor:
         """Return what forecasts are relative to: (batch, 1, outputs)."""
         past = self.past(index)

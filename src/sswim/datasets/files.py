@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from sswim.data.series import parse_times
-from sswim.options import nearest
+from sswim.options import nearest, warn
 from sswim.writing import whole_file
 
 __all__ = ["read_series", "write_series"]
@@ -236,7 +236,7 @@ def _read_npz(path: Path) -> pd.DataFrame:
         if "start" in data and "step_minutes" in data:
             start = pd.to_datetime(str(data["start"]), errors="coerce")
             if pd.isna(start):
-                warnings.warn(f"{path}: 'start' is no time ({str(data['start'])!r}): rows are numbered.", stacklevel=4)
+                warn(f"{path}: 'start' is no time ({str(data['start'])!r}): rows are numbered.", stacklevel=4)
             else:
                 index = pd.date_range(start, periods=len(x), freq=f"{int(data['step_minutes'])}min")
         return pd.DataFrame(x, index=index, columns=columns)

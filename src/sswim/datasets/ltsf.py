@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pandas as pd
 
 from sswim.datasets._files import find_folder
 from sswim.datasets.series import READERS, load_series
+from sswim.options import warn
 
 __all__ = ["LTSF", "LtsfSet", "find_ltsf", "load_ltsf", "ltsf_set"]
 
@@ -143,7 +143,7 @@ def load_ltsf(name: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
         )
     frame = _read(path, found.channels)
     if len(frame) != found.rows:
-        warnings.warn(
+        warn(
             f"{path}: holds {len(frame):,} rows, but the published file holds {found.rows:,}. Results on it are not comparable "
             "with published ones.",
             stacklevel=2,

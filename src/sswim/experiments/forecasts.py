@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from sswim.datasets.series import find_series, load_series, series_set
 from sswim.evaluate.metrics import Evaluation
 from sswim.evaluate.protocol import scale_series, split_series
 from sswim.experiments.experiment import Settings
+from sswim.options import warn
 from sswim.paper import Switches
 
 __all__ = [
@@ -64,7 +64,7 @@ def chosen(data: Sequence[str], *choices: Sequence[str], every: bool = True) -> 
     found = found or ["wind-farm"]
     missing = [name for name in ORIGINAL if name not in found and find_series(name) is None]
     if missing:
-        warnings.warn(
+        warn(
             f"data: {', '.join(missing)} of the paper's sets are not in {data_folder()}: this runs on {', '.join(found)}. Name "
             "sets with --data; `--data solar` and `--data electricity` are downloaded.",
             stacklevel=3,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -20,6 +19,7 @@ from sswim.evaluate.ltsf import FITTED, split_ltsf
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
 from sswim.experiments.forecasts import given, thrown
 from sswim.forecaster import Forecaster
+from sswim.options import warn
 from sswim.readout.direct import Direct
 
 __all__ = ["ltsf", "published_ltsf"]
@@ -60,7 +60,7 @@ def chosen(data: Sequence[str]) -> tuple[str, ...]:
     found = [name for name in names if find_ltsf(name) is not None]
     missing = [name for name in names if name not in found]
     if missing:
-        warnings.warn(
+        warn(
             f"data: {', '.join(missing)} of the benchmark's sets are not in {data_folder()}: this runs on "
             f"{', '.join(found or ['wind-farm'])}. The error for `--data NAME` says where to get a set.",
             stacklevel=3,

@@ -10,7 +10,6 @@ import os
 import platform
 import time
 import traceback
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from sswim.datasets.series import find_own
 from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
 from sswim.machine import peak_memory
-from sswim.options import Run, check_integer
+from sswim.options import Run, check_integer, warn
 from sswim.writing import whole_file
 
 try:
@@ -120,13 +119,13 @@ def run(
         if not there:
             raise first
         told_of = ", ".join(f"{k}={v!r}" for k, v in settings.items())
-        warnings.warn(
+        warn(
             f"{out}: {len(failed)} of {len(files)} runs failed, the first ({told_of}) with: {first} The table has the others.",
             stacklevel=2,
         )
     elsewhere = len(files) - len(there) - len(failed)
     if elsewhere:
-        warnings.warn(
+        warn(
             f"{out}: {elsewhere} of {len(files)} runs are still under way in other processes. The table has the others; "
             "--render-only makes it anew.",
             stacklevel=2,
@@ -203,7 +202,7 @@ def load_runs(name: str, out: Path, files: Sequence[Path] | None = None) -> pd.D
     versions = sorted({row["sswim"] for row in rows} - {__version__})
     if versions:
         old = sum(row["sswim"] != __version__ for row in rows)
-        warnings.warn(
+        warn(
             f"{out}: {old} of {len(rows)} runs are of sswim {', '.join(versions)}, not {__version__}: --again does them anew.",
             stacklevel=2,
         )

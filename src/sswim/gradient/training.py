@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from sswim.gradient.initialize import initialize
 from sswim.network.events import dense
 from sswim.network.network import SpikingNetwork
 from sswim.network.surrogates import SURROGATES, SlayerExponential, Surrogate
-from sswim.options import Run, resolve
+from sswim.options import Run, resolve, warn
 from sswim.readout.base import Loss, ReadoutOptions
 from sswim.report import LayerReport, SamplingReport, Solution, TrainingDiverged, TrainingReport
 
@@ -79,7 +78,7 @@ class Gradient(Schedule):
             try:
                 return train_network(network, seen, checked, schedule, loss, run)
             except TrainingDiverged as error:
-                warnings.warn(str(error), stacklevel=6)
+                warn(str(error), stacklevel=6)
                 return error.report
 
 

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from sswim.network.autograd import convolve, fire_through
 from sswim.network.events import EventBatch, event_response, project_events
 from sswim.network.kernels import Kernel, kernel_taps, refractory_taps, toeplitz
-from sswim.network.surrogates import Surrogate
+from sswim.network.surrogates import SURROGATES, Surrogate
 
-__all__ = ["SpikingLayer", "Stream", "Workspace", "decays", "filter_signals", "fire"]
+__all__ = ["SpikingLayer", "Stream", "Workspace", "charge", "decays", "filter_signals", "fire"]
 
 
 class Workspace(threading.local):
@@ -105,6 +105,26 @@ def fire(potentials: Tensor, costs: Tensor, inhibition: Tensor) -> Tensor:
     return v
 
 
+def charge(potentials: Tensor, costs: Tensor, inhibition: Tensor) -> Tensor:
+    r"""Return the membrane potentials :math:`v_i(t)` with refractory part, whose spikes are those of `fire`.
+
+    A neuron fires where its potential is at least 1. The arguments are those of `fire`; `potentials` is overwritten too.
+
+    Examples
+    --------
+    >>> v = torch.tensor([1.0, 1.5, 0.0, 2.0]).reshape(1, 4, 1)
+    >>> charge(v, torch.tensor([-1.0]), torch.tensor([[1.0, 0.5]])).flatten()
+    tensor([ 1.0000,  0.5000, -0.5000,  2.0000])
+    """
+    v, cost = potentials, (costs[:, None] * inhibition)[:, :, None]  # (N, R, 1)
+    steps, reach = v.shape[1], cost.shape[1]
+    for t in range(steps):
+        ahead = min(reach, steps - 1 - t)
+        if ahead:
+            v[:, t + 1 : t + 1 + ahead].addcmul_(cost[:, :ahead], (v[:, t : t + 1] >= 1).to(v))
+    return v
+
+
 def decays(constants: Tensor, ages: Tensor) -> Tensor:
     r"""Return what is left of a spike in a decaying trace: :math:`e^{-age / \theta}`, of shape (constants, *ages), float64.
 
@@ -128,9 +148,18 @@ class SpikingLayer(nn.Module):
 
     Attributes
     ----------
+    surrogate : Surrogate
+        What stands for the threshold's derivative in `forward`. A network's own setting is for the network's `forward`.
     weights : Parameter of shape (neurons, senders), the paper's `W`
     biases, delays, supports : Parameter of shape (neurons,), the paper's `b`, `tau` and `sigma`
     costs, refractory_supports : Parameter of shape (neurons,), the paper's `c` and `varsigma`
+
+    Examples
+    --------
+    >>> from sswim import SpikingNetwork
+    >>> layer = SpikingNetwork(inputs=3, outputs=2, window=10, horizon=4, hidden=(20,)).layers[0]
+    >>> nn.Sequential(layer, nn.Linear(20, 5))(torch.zeros(8, 10, 3)).shape
+    torch.Size([8, 10, 5])
     """
 
     def __init__(
@@ -145,6 +174,7 @@ class SpikingLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.kernel, self.refractory, self.spiking = kernel, refractory, spiking
+        self.surrogate: Surrogate = SURROGATES["exponential"]
 
         def constant(value: float, *shape: int) -> nn.Parameter:
             return nn.Parameter(torch.full(shape, value, dtype=dtype))
@@ -166,6 +196,19 @@ class SpikingLayer(nn.Module):
     def senders(self) -> int:
         """Number of neurons (or channels) that this layer listens to."""
         return self.weights.shape[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map values or spikes (batch, time, senders) to spikes, or potentials, (batch, time, neurons), with gradients."""
+        if x.ndim != 3 or x.shape[2] != self.senders:
+            raise ValueError(f"x must have shape (batch, time, senders={self.senders}), got {tuple(x.shape)}.")
+        signals = x.to(self.weights).permute(2, 1, 0).contiguous()
+        if torch.is_grad_enabled():
+            v = self.respond(signals, x.shape[1])
+            v = self.fire_through(v, self.surrogate) if self.spiking else v
+        else:
+            v = self.potentials(signals, self.filters(x.shape[1], x.shape[1]))
+            v = self.fire(v) if self.spiking else v
+        return v.permute(2, 1, 0)
 
     def filters(self, steps_in: int, steps_out: int, start: int = 0) -> Tensor:
         """Return the convolution matrices for the steps ``start, ..., steps_out - 1``."""
@@ -190,6 +233,11 @@ class SpikingLayer(nn.Module):
         """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
         inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
         return fire(potentials, self.costs, inhibition)
+
+    def charge(self, potentials: Tensor) -> Tensor:
+        """Return the membrane potentials with refractory part, (neurons, steps, batch). Overwrites `potentials`."""
+        inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])
+        return charge(potentials, self.costs, inhibition)
 
     def respond(self, signals: Tensor, steps: int, start: int = 0) -> Tensor:
         """Return the potentials of the steps ``start, ..., steps - 1`` as `potentials` does, with gradients."""

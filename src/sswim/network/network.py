@@ -33,10 +33,20 @@ KernelName = str | Kernel | Callable[[Tensor], Tensor]
 
 @dataclass
 class Activity:
-    """What a simulation showed: `spikes` per hidden layer (batch, time, neurons) and the `output` (batch, time, outputs)."""
+    """What a simulation showed.
+
+    Attributes
+    ----------
+    spikes : list of Tensor of shape (batch, time, neurons)
+        1 where a neuron fires, else 0; one tensor per hidden layer.
+    output : Tensor of shape (batch, time, outputs)
+    potentials : list of Tensor of shape (batch, time, neurons), or None
+        Membrane potentials with refractory part, if asked for. A neuron fires where its potential is at least 1.
+    """
 
     spikes: list[Tensor]
     output: Tensor
+    potentials: list[Tensor] | None = None
 
 
 class SpikingNetwork(nn.Module):
@@ -302,14 +312,27 @@ class SpikingNetwork(nn.Module):
         return read
 
     @torch.no_grad()
-    def simulate(self, x: Inputs) -> Activity:
+    def simulate(self, x: Inputs, *, potentials: bool = False) -> Activity:
         """Run a batch (batch, window, inputs) or events; return every layer's spikes and the output.
 
-        A voltage is returned from step 0 on, a readout at the window's end on the horizon.
+        A voltage is returned from step 0 on, a readout at the window's end on the horizon. With `potentials`, the hidden
+        layers' membrane potentials are returned too.
         """
-        spikes, (_, read) = self.hidden_spikes(x), self.readout.reader(self.window, 0)
-        output = read(spikes, self._rows(x, None))
-        return Activity([a.permute(2, 1, 0) for a in spikes], output)
+        voltages = self.hidden_potentials(x) if potentials else None
+        spikes = self.hidden_spikes(x) if voltages is None else [(v >= 1).to(v) for v in voltages]
+        output = self.readout.reader(self.window, 0)[1](spikes, self._rows(x, None))
+        shown = None if voltages is None else [v.permute(2, 1, 0) for v in voltages]
+        return Activity([a.permute(2, 1, 0) for a in spikes], output, shown)
+
+    @torch.no_grad()
+    def hidden_potentials(self, x: Inputs, filters: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Return the membrane potentials (neurons, steps, batch) of the hidden layers, with refractory part."""
+        signals, found = self.signals(x), []
+        for layer, matrices in zip(self.layers, self.hidden_filters() if filters is None else filters, strict=False):
+            v = layer.charge(layer.potentials(signals, matrices))
+            found.append(v)
+            signals = (v >= 1).to(v)
+        return found
 
 
 def resolve_kernels(argument: str, kernel: KernelName | Sequence[KernelName], layers: int) -> tuple[Kernel, ...]:

@@ -36,6 +36,8 @@ class Shape:
     dtype : torch.dtype
     covariates : int
         Number of inputs, the last ones, that are not forecast.
+    known : int
+        Number of these that are known ahead.
     scaling : str
         Kind of scaling of a series, which says whether targets are relative to the window's mean.
     """
@@ -49,6 +51,7 @@ class Shape:
     memory: int
     dtype: torch.dtype
     covariates: int = 0
+    known: int = 0
     scaling: str = "none"
 
 

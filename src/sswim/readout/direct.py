@@ -31,8 +31,9 @@ __all__ = ["LEVELS", "Direct", "default_constants", "held_out_errors"]
 
 # Coverages that quantiles of the errors are kept for.
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
-# Directions of lags, of single neurons with traces and covariates, and of what all channels do together, at most.
-LAGS, EXTRA, COMMON = 96, 64, 80
+# Directions of lags, of single neurons with traces and covariates, of what all channels do together, and of what is known
+# ahead, at most.
+LAGS, EXTRA, COMMON, AHEAD = 96, 64, 80, 96
 # Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
 RECENT = 0.25
 # Samples (windows of a channel) for the sums, and for directions, at most; windows whose errors are kept for intervals.
@@ -104,9 +105,10 @@ class Direct(Options):
         traces = sum(shape.hidden) * len(constants)
         singles = self.singles if shape.outputs == 1 else 0
         extra = (2 * singles + shape.covariates) * bins + traces
-        wanted = min(LAGS, shape.window), min(EXTRA, extra), min(COMMON, together)
+        codes = shape.known * shape.horizon * (1 + singles)
+        wanted = min(LAGS, shape.window), min(EXTRA, extra), min(COMMON, together), min(AHEAD, codes)
         part = min(1.0, max(most, 8) / sum(wanted))
-        lags, extra, common = max(1, int(part * wanted[0])), int(part * wanted[1]), int(part * wanted[2])
+        lags, extra, common, ahead = max(1, int(part * wanted[0])), *(int(part * count) for count in wanted[1:])
         if shape.outputs * (lags + 1) > most:
             lags = max(1, most // shape.outputs - 1)
         sizes = LagSizes(
@@ -119,6 +121,8 @@ class Direct(Options):
             lags,
             extra,
             common,
+            shape.known,
+            ahead,
         )
         options = {"population": self.population, "singles": singles, "skip": self.skip}
         options |= {"absolute": shape.scaling not in RELATIVE, "heights": shape.scaling != "window"}
@@ -197,6 +201,7 @@ class Source:
         self.held_out = 1 - self.kept / self.windows
         self._traces = network.trace_reader(self.readout.constants)
         each = self.group * (6 * network.window + network.horizon + sum(network.hidden) * network.window + 1000) * 8
+        each += 8 * self.readout.codes
         self.chunk = max(1, min(4096 // self.group + 1, run.budget // 4 // each))
 
     def count(self, most: int) -> int:
@@ -221,10 +226,10 @@ class Source:
         """Return what is seen of some windows, and targets (samples, horizon * outputs), relative to the mean."""
         like = self.readout.weights
         index = (windows[:, None] * self.group + torch.arange(self.group)).flatten()
-        x, past = self.samples.inputs(index).to(like), self.samples.past(index)
+        x, past, ahead = self.samples.inputs(index).to(like), self.samples.past(index), self.samples.ahead(index)
         rows = past.to(like).transpose(1, 2)
         covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
-        seen = self.readout.features(rows, covariates, self._traces(x).T)
+        seen = self.readout.features(rows, covariates, self._traces(x).T, None if ahead is None else ahead.to(like))
         y = self.samples.targets(index)
         if not self.samples.relative:
             y = y - past.mean(dim=1, keepdim=True)
@@ -266,7 +271,7 @@ def set_directions(readout: LagReadout, source: Source) -> None:
     wanted = min(max(LOOKED // source.group, 400), 1500, source.windows)
     numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
     count, gram = 0, torch.zeros(window, window, dtype=torch.float64)
-    extra, together, spreads = [], [], []
+    extra, together, ahead, spreads = [], [], [], []
     # Of many samples, a part is enough for directions that all share.
     features = max(len(readout.extra_mean), 1)
     most = min(20_000, max(500, source.run.budget // (32 * features)), 2000 if features > 2000 else 20_000)
@@ -277,6 +282,7 @@ def set_directions(readout: LagReadout, source: Source) -> None:
         count += len(lags)
         extra.append((seen.extra * seen.moving)[::every].double().cpu())
         together.append(seen.together.double().cpu())
+        ahead.append(seen.ahead.double().cpu())
         spreads.append(seen.lags.double().square().mean(dim=2).sqrt().cpu().unflatten(0, (-1, source.group)))
     least = torch.quantile(torch.cat(spreads), QUIET, dim=0)
     readout.spreads.copy_(least.clamp_min(SMALLEST))
@@ -288,10 +294,15 @@ def set_directions(readout: LagReadout, source: Source) -> None:
         found[:older, : sizes.lags - recent] = _signed(vectors[:, older - (sizes.lags - recent) :])
         found[older:, sizes.lags - recent :] = torch.eye(recent, dtype=torch.float64)
         readout.lag_directions.copy_(found)
-    for name, values, own in (("extra", torch.cat(extra), readout.covariates), ("common", torch.cat(together), slice(0))):
+    values_ahead = slice(sizes.known * sizes.horizon)  # before single neurons
+    for name, values, own in (
+        ("extra", extra, readout.covariates),
+        ("common", together, slice(0)),
+        ("ahead", ahead, values_ahead),
+    ):
         wanted = getattr(sizes, name)
         if wanted:
-            mean, directions = separate_directions(values, wanted, own)
+            mean, directions = separate_directions(torch.cat(values), wanted, own)
             getattr(readout, f"{name}_mean").copy_(mean)
             getattr(readout, f"{name}_directions").copy_(directions)
 
@@ -330,7 +341,7 @@ def separate_directions(values: Tensor, count: int, own: slice) -> tuple[Tensor,
     """
     inside = torch.zeros(values.shape[1], dtype=torch.bool)
     inside[own] = True
-    first = min(int(inside.sum()), max(1, count // 2))
+    first = min(int(inside.sum()), count if bool(inside.all()) else max(1, count // 2))
     directions = torch.zeros(len(inside), count, dtype=values.dtype)
     if first:
         directions[inside, :first] = principal_directions(values[:, inside], first)[1]

@@ -7,7 +7,8 @@ window's mean, in units of the window's deviation. The other sees the channel in
 - the second population's spikes, summed over neurons and lags: the channel's level,
 - single neurons of both populations, in bins of lags that are fine near the origin and coarse further back,
 - traces of the sampled neurons, and covariates,
-- what all channels do together: the populations of all channels, in bins of lags.
+- what all channels do together: the populations of all channels, in bins of lags,
+- populations of covariates that are known ahead, and single neurons of these, at every step ahead.
 
 Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its
 range. All these features reach the output through few directions, the leading ones. A window that does not move is forecast
@@ -63,6 +64,8 @@ class LagSizes:
         Number of covariates, and of traces of the sampled neurons.
     lags, extra, common : int
         Number of directions of lags, of single neurons with traces and covariates, and of what all channels do together.
+    known, ahead : int
+        Number of covariates that are known ahead, and of directions of them.
     """
 
     window: int
@@ -74,6 +77,8 @@ class LagSizes:
     lags: int
     extra: int
     common: int
+    known: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class Features:
         Level in units of the training rows, as a population shows it.
     extra : Tensor of shape (batch, extra features)
     together : Tensor of shape (sets, groups * (bins + 1))
+    ahead : Tensor of shape (sets, known * (1 + singles) * horizon)
+        Codes of what is known ahead.
     """
 
     level: Tensor
@@ -102,6 +109,7 @@ class Features:
     heights: Tensor
     extra: Tensor
     together: Tensor
+    ahead: Tensor
 
 
 class LagReadout(nn.Module):
@@ -133,6 +141,8 @@ class LagReadout(nn.Module):
     lag_directions : Tensor of shape (window, lags)
     extra_mean, extra_directions : Tensor of shape (all extra features,) and (all extra features, extra)
     common_mean, common_directions : Tensor of shape (groups * (bins + 1),) and (groups * (bins + 1), common)
+    ahead_mean, ahead_directions : Tensor of shape (codes,) and (codes, ahead)
+        If anything is known ahead.
     """
 
     weights: nn.Parameter
@@ -142,6 +152,8 @@ class LagReadout(nn.Module):
     extra_directions: Tensor
     common_mean: Tensor
     common_directions: Tensor
+    ahead_mean: Tensor
+    ahead_directions: Tensor
     _fires: Tensor
     _bin: Tensor
     _share: Tensor
@@ -183,15 +195,18 @@ class LagReadout(nn.Module):
         fixed("extra_directions", torch.eye(extra, sizes.extra), True)
         fixed("common_mean", torch.zeros(common), True)
         fixed("common_directions", torch.eye(common, sizes.common), True)
+        if sizes.known:
+            fixed("ahead_mean", torch.zeros(self.codes), True)
+            fixed("ahead_directions", torch.eye(self.codes, sizes.ahead), True)
         rows = sizes.horizon * sizes.outputs
-        self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["common"].stop, rows, dtype=dtype))
+        self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["ahead"].stop, rows, dtype=dtype))
 
     @property
     def parts(self) -> dict[str, slice]:
         """Where the features of each kind lie among those of `reduced`."""
         found, at, s = {}, 0, self.sizes
         counts = {"last": s.outputs, "one": 1, "lags": s.lags * s.outputs, "heights": s.outputs, "extra": s.extra}
-        for name, count in (counts | {"common": s.common}).items():
+        for name, count in (counts | {"common": s.common, "ahead": s.ahead}).items():
             found[name] = slice(at, at + count)
             at += count
         return found
@@ -202,7 +217,12 @@ class LagReadout(nn.Module):
         first = 2 * self._chosen * self._bins
         return slice(first, first + self.sizes.covariates * self._bins)
 
-    def features(self, rows: Tensor, covariates: Tensor, traces: Tensor) -> Features:
+    @property
+    def codes(self) -> int:
+        """Number of codes of what is known ahead, before directions are taken."""
+        return self.sizes.known * (1 + self._chosen) * self.horizon
+
+    def features(self, rows: Tensor, covariates: Tensor, traces: Tensor, ahead: Tensor | None = None) -> Features:
         """Return what is seen of windows.
 
         Parameters
@@ -211,6 +231,8 @@ class LagReadout(nn.Module):
             Scaled, not clipped.
         covariates : Tensor of shape (batch, covariates, window)
         traces : Tensor of shape (batch, traces)
+        ahead : Tensor of shape (sets, known, horizon), optional
+            What is known ahead, the same for all members of a set.
         """
         level = rows.mean(dim=2, keepdim=True)
         relative = rows - level
@@ -234,7 +256,15 @@ class LagReadout(nn.Module):
         if self.sizes.common:
             limited = torch.cat([(lags[:, 0] @ self._binning).clamp(-LIMIT, LIMIT), height], dim=1)
             together = limited.unflatten(0, (-1, self.sizes.groups)).flatten(1)
-        return Features(level[:, :, 0], moving.amax(dim=1, keepdim=True), relative[:, :, -1], lags, height, extra, together)
+        coded = extra[:0] if ahead is None else self._ahead(ahead)
+        moving = moving.amax(dim=1, keepdim=True)
+        return Features(level[:, :, 0], moving, relative[:, :, -1], lags, height, extra, together, coded)
+
+    def _ahead(self, ahead: Tensor) -> Tensor:
+        """Return the codes (sets, codes) of what is known ahead: its value, as a population shows it, and single neurons."""
+        fires = self._fires[self.population.counts(ahead).long()][..., None] > torch.arange(self._chosen, device=ahead.device)
+        shown = ahead if self.skip else self.population.rounded(ahead)
+        return torch.cat([shown.flatten(1), fires.to(shown).flatten(1)], dim=1)
 
     def raster(self, rows: Tensor) -> Tensor:
         """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
@@ -276,6 +306,10 @@ class LagReadout(nn.Module):
         if self.sizes.common:
             common = (seen.together - self.common_mean) @ self.common_directions
             parts.append(common.repeat_interleave(self.sizes.groups, dim=0) * seen.moving)
+        if self.sizes.ahead:
+            # A channel at rest may well move once what it follows does.
+            ahead = (seen.ahead - self.ahead_mean) @ self.ahead_directions
+            parts.append(ahead.repeat_interleave(self.sizes.groups, dim=0))
         return torch.cat(parts, dim=1)
 
     def forward(self, reduced: Tensor) -> Tensor:
@@ -289,21 +323,27 @@ class LagReadout(nn.Module):
         each = reduced.unflatten(0, (-1, groups)).transpose(0, 1)  # (groups, sets, features)
         return torch.bmm(each, self.weights).transpose(0, 1).flatten(0, 1)
 
-    def read(self, spikes: Sequence[Tensor], rows: Tensor | None) -> Tensor:
-        """Return the output (batch, horizon, outputs) from spikes (neurons, window, batch) and rows (batch, window, inputs)."""
+    def read(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
+        """Return the output (batch, horizon, outputs).
+
+        From spikes (neurons, window, batch), rows (batch, window, inputs) and what is known ahead (sets, known, horizon).
+        """
         if rows is None:
             raise TypeError("x: a readout with lags needs rows (batch, window, inputs), got events.")
-        seen = self.look(spikes, rows)
+        if self.sizes.known and ahead is None:
+            raise TypeError("x: this readout needs covariates that are known ahead: use Forecaster.predict(X, future=...).")
+        seen = self.look(spikes, rows, ahead)
         y = self(self.reduced(seen)).unflatten(1, (self.horizon, -1))
         return y + seen.level[:, None] if self.absolute else y
 
-    def look(self, spikes: Sequence[Tensor], rows: Tensor) -> Features:
+    def look(self, spikes: Sequence[Tensor], rows: Tensor, ahead: Tensor | None = None) -> Features:
         """Return what is seen of windows (batch, window, inputs) and of sampled neurons' spikes (neurons, window, batch)."""
         age = torch.arange(rows.shape[1] - 1, -1, -1)
         decay = decays(torch.tensor(self.constants), age).to(self.weights)  # (K, W)
         traces = torch.cat([torch.matmul(decay, a.to(decay)).flatten(0, 1) for a in spikes]).T  # (batch, N K)
         each = rows.to(self.weights).transpose(1, 2)
-        return self.features(each[:, : self.outputs], each[:, each.shape[1] - self.sizes.covariates :], traces)
+        known = None if ahead is None else ahead.to(self.weights)
+        return self.features(each[:, : self.outputs], each[:, each.shape[1] - self.sizes.covariates :], traces, known)
 
     def simulated(self, window: int) -> int:
         """Return how many steps of the hidden layers matter: those of the window."""

@@ -196,7 +196,7 @@ def weigh(
     ----------
     sums : BlockSums
     parts : dict
-        Where the features ``one``, ``lags``, ``heights``, ``extra`` and ``common`` lie.
+        Where the features ``one``, ``lags``, ``heights``, ``extra``, ``common`` and ``ahead`` lie.
     naive : dict of Tensor of shape (features, outputs)
         The weights of naive forecasts, by name.
     gap : int
@@ -219,7 +219,7 @@ def weigh(
         return found
 
     def present(name: str) -> bool:
-        return parts[name].stop > parts[name].start
+        return name in parts and parts[name].stop > parts[name].start
 
     lags, extra, common = size(lags=1.0), size(extra=1.0), size(common=1.0)
     models = [Model(name) for name in naive]
@@ -251,6 +251,17 @@ def weigh(
         if present("common"):
             models.append(search.add("all channels, on top of shared weights", furthest, common, shared=False, least=SEVERE)[1])
             models.append(search.add("all channels, on top of weights per channel", own, common, shared=False, least=SEVERE)[1])
+    if present("ahead"):
+        name = "known ahead, shared weights"
+        sizes = [size(lags=1.0, heights=height, extra=ratio, ahead=ratio) for ratio in RATIOS]
+        tried = [search.add(name, start, s, shared=True) for s in sizes]
+        models.append(min(tried, key=lambda t: t[0])[1])
+        if channels > 1:
+            each = size(lags=1.0, heights=height, ahead=1.0)
+            models.append(search.add("known ahead, weights per channel", start, each, shared=False, company=0.0)[1])
+            models.append(search.add("known ahead, adjusted per channel", models[-2], each, shared=False)[1])
+            if present("common"):
+                models.append(search.add("known ahead, all channels", models[-1], common, shared=False, least=SEVERE)[1])
     shares, gains = stack(search.products(models), models.index(plain))
     return Weighed(models, shares, gains, naive, one)
 

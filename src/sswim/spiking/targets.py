@@ -10,7 +10,6 @@ feel of its own spikes if it had put out the right ones so far. This is linear i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +23,18 @@ from sswim.evaluate.metrics import coincidence, van_rossum
 from sswim.network.kernels import delay_of_lag, kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
-from sswim.options import Mistakes, Run, Seed, StepRecord, check_choice, check_integer, check_positive, resolve, resolve_kind
+from sswim.options import (
+    Mistakes,
+    Run,
+    Seed,
+    StepRecord,
+    check_choice,
+    check_integer,
+    check_positive,
+    resolve,
+    resolve_kind,
+    warn,
+)
 from sswim.readout.traces import Assembly
 from sswim.readout.trajectory import output_times
 from sswim.report import LayerReport, Solution
@@ -296,7 +306,7 @@ def _rates(network: SpikingNetwork, groups: Sequence[Group], sums: Sequence[Spik
         rate[group.outputs] = total.spikes / total.rows
     for i in ((rate == 0) | (rate == 1)).nonzero()[:, 0].tolist():
         does = "spikes at every step" if rate[i] == 1 else "never spikes"
-        warnings.warn(f"trains: output {i} {does} in the training trains: it will always do so.", UserWarning, stacklevel=5)
+        warn(f"trains: output {i} {does} in the training trains: it will always do so.", stacklevel=5)
     return rate
 
 
