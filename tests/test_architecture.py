@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 # From the bottom to the top: a module may import from lower rows, and within its own package.
 LAYERS = [
     ["_version", "options", "writing"],
+    ["sealed"],
     ["regression", "network"],
     ["data", "report"],
     ["steps"],
@@ -23,6 +24,7 @@ LAYERS = [
     ["sampling"],
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
+    ["schema"],
     ["io"],
     ["estimator", "paper"],
     ["classifier", "forecaster"],

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy.typing as npt
@@ -61,8 +61,9 @@ class Schedule(Options):
     min_improvement: float = 1e-6
     clip: float | None = 1.0
     time_limit: str | float | None = None
-    checkpoint: Path_ | None = None
-    callback: Callable[[EpochRecord], bool | None] | None = None
+    # Of a process, not of a model: a model file that named a path would make a later fit write there.
+    checkpoint: Path_ | None = field(default=None, metadata={"in_files": False})
+    callback: Callable[[EpochRecord], bool | None] | None = field(default=None, metadata={"in_files": False})
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
