@@ -24,6 +24,7 @@ from sswim.gradient.descent import Asked, Descent, Loss
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, Seed, check_integer, check_positive
 from sswim.report import EpochRecord, TrainingReport
+from sswim.writing import check_place
 
 __all__ = ["Schedule", "finetune", "train_network"]
 
@@ -198,8 +199,7 @@ def train_network(
     path = None if schedule.checkpoint is None else Path(schedule.checkpoint)
     asked = _asked(schedule, run, state)
     if path is not None:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"checkpoint: the folder {path.parent} does not exist.")
+        check_place(path, name="checkpoint")
         asked["data"] = [part.fingerprint() for part in (train, held_out) if part is not None]
     if path is not None and path.exists():
         state.load(path, asked)
