@@ -26,7 +26,7 @@ from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
 from sswim.options import Run, check_integer, peak_memory
 from sswim.sealed import Damaged, check_type, is_whole, parse_json, seal
-from sswim.writing import whole_file
+from sswim.writing import check_place, whole_file
 
 try:
     import fcntl
@@ -110,7 +110,11 @@ def run(
     if verbose:
         shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
-    (out / "runs").mkdir(parents=True, exist_ok=True)
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"--out: the folder {out} cannot be made ({error.strerror}).") from error
+    check_place(out / "table.md")
     files = [_file(out, settings) for settings in cells]
     for path in files if resume else ():
         if path.exists():
@@ -244,9 +248,13 @@ def render(name: str, out: Path, runs: pd.DataFrame | None = None) -> str:
     experiment = find(name)
     runs = experiment.sort(load_runs(name, out) if runs is None else runs)
     text = markdown(experiment.table(runs))
-    (out / "table.md").write_text(text + "\n")
-    runs.to_csv(out / "runs.csv", index=False)
-    experiment.draw(runs).savefig(out / "picture.png", dpi=130)
+    figure = experiment.draw(runs)
+    with whole_file(out / "table.md") as part:
+        part.write_text(text + "\n")
+    with whole_file(out / "runs.csv") as part:
+        runs.to_csv(part, index=False)
+    with whole_file(out / "picture.png") as part:
+        figure.savefig(part, dpi=130)
     return text
 
 
