@@ -24,8 +24,6 @@ def check_place(path: Place, *inputs: Place | None, name: str = "--out", endings
     `inputs` are files that must not be lost. `endings` are those that the file's name may have. Default: any.
     """
     place = Path(path)
-    if endings and place.suffix.lower() not in endings:
-        raise ValueError(f"{name}: unknown format {place.suffix!r} of {place}. Use one of {', '.join(endings)}.")
     if not place.parent.is_dir():
         raise FileNotFoundError(f"{name}: the folder {place.parent} does not exist.")
     if place.is_dir():
@@ -33,6 +31,8 @@ def check_place(path: Place, *inputs: Place | None, name: str = "--out", endings
     for other in inputs:
         if other is not None and place.exists() and Path(other).exists() and place.samefile(other):
             raise ValueError(f"{name}: {place} is a file that is read here, and would be lost. Name another.")
+    if endings and place.suffix.lower() not in endings:
+        raise ValueError(f"{name}: unknown format {place.suffix!r} of {place}. Use one of {', '.join(endings)}.")
     probe = _beside(place)
     try:
         probe.write_bytes(bytes(TRIAL))
