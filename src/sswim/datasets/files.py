@@ -6,8 +6,10 @@ import csv
 import io
 import os
 import re
+import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,22 @@ from sswim.options import nearest
 from sswim.writing import whole_file
 
 __all__ = ["read_series", "write_series"]
+
+
+# How damaged CSV, npz and Parquet files fail, in pandas, numpy, zipfile and pyarrow.
+UNREADABLE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class _Unfit(Exception):
@@ -83,8 +101,8 @@ def read_series(
         frame = _chosen(frame, wanted)
     except _Unfit as error:
         raise ValueError(f"{path}: {error}") from None
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from error
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from None
     if frame.empty:
         raise ValueError(f"{path}: holds no rows or no columns.")
     return _as_numbers(path, frame)

@@ -35,10 +35,11 @@ except ImportError:  # Windows
 
 # What is recorded of every run besides its settings and scores.
 ABOUT = ("seconds", "peak_memory", "sswim", "torch", "machine", "threads")
+Plain = str | float | bool | None | list[str | float | bool | None]
 TYPES: dict[str, Any] = {
     "experiment": str,
-    "settings": dict[str, object],
-    "scores": dict[str, object],
+    "settings": dict[str, Plain],
+    "scores": dict[str, Plain],
     "seconds": float,
     "peak_memory": int | None,
     "sswim": str,
