@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from torch import Tensor
 from sswim._version import __version__
 from sswim.network import SpikingNetwork
 from sswim.schema import CLASSES, NetworkSettings, build, check_model, file_fields
-from sswim.sealed import Damaged, check_keys, read_sealed, write_sealed
+from sswim.sealed import Damaged, check_keys, check_type, parse_json, read_sealed, write_sealed
 from sswim.writing import check_place
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
@@ -119,7 +119,9 @@ class _Reader:
             case {"tuple": list(items)} if len(value) == 1:
                 return tuple(read(item, i) for i, item in enumerate(items))
             case {"dict": list(pairs)} if len(value) == 1 and all(isinstance(p, list) and len(p) == 2 for p in pairs):
-                return {read(key, i): read(item, i) for i, (key, item) in enumerate(pairs)}
+                keys = [read(key, i) for i, (key, _) in enumerate(pairs)]
+                check_type(f"{name}: keys", keys, list[Hashable])
+                return {key: read(item, i) for i, (key, (_, item)) in enumerate(zip(keys, pairs, strict=True))}
             case {"network": str(key), "settings": settings} if len(value) == 2:
                 return self._network(key, read(settings, "settings"))
             case {"class": kind, "fields": dict(fields)} if len(value) == 2:
@@ -175,7 +177,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _rebuild(type(model), json.loads(json.dumps(header)), _Reader(write.tensors))
+            _rebuild(type(model), parse_json(json.dumps(header)), _Reader(write.tensors))
     except FAILURES as error:
         raise ValueError(f"save: the model could not be read again, and is not written: {str(error).rstrip('.')}.") from error
     write_sealed(path, "sswim", header, write.tensors)

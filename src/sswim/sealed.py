@@ -102,13 +102,17 @@ def parse_json(text: str | bytes) -> Json:
         return found
 
     try:
-        return json.loads(text if isinstance(text, str) else text.decode(), object_pairs_hook=unique)
+        text = text if isinstance(text, str) else text.decode()
+        found = json.loads(text, object_pairs_hook=unique)
+        if "\\ud" in text.lower():
+            json.dumps(found, ensure_ascii=False).encode()  # halves of characters are refused
+        return found
     except Damaged:
         raise
     except RecursionError:
         raise Damaged("it is nested too deeply") from None
     except ValueError as error:
-        raise Damaged(f"it is not JSON: {error}") from None
+        raise Damaged(f"it is not JSON in Unicode: {error}") from None
 
 
 def check_keys(where: str, value: object, keys: Sequence[str]) -> dict[str, Json]:

@@ -41,6 +41,7 @@ from sswim.datasets import read_series
 from sswim.experiments.catalogue import find
 from sswim.experiments.runner import forget_peak_memory, load_runs
 from sswim.options import peak_memory
+from sswim.report import TrainingDiverged
 from sswim.sealed import seal
 
 OUTCOMES = ("ok", "clear error", "another", "unclear error", "silently different", "hang", "memory")
@@ -49,7 +50,7 @@ SECONDS, ROOM = 60, 2**30
 RAW = (AttributeError, LookupError, RecursionError, MemoryError, NameError, NotImplementedError, RuntimeError)
 WORDS = re.compile(
     r"has no attribute|out of range|unexpected keyword|missing \d+ required|NoneType|not subscriptable|not iterable|unhashable|"
-    r"unsupported operand|expected .*Tensor|size mismatch|can't allocate|must match the size|mat1 and mat2|cannot be multiplied"
+    r"unsupported operand|expected .*Tensor|size mismatch for|can't allocate|must match the size|mat1 and mat2|cannot be multiplied"
 )
 # Values of every type and size, to stand where others are expected.
 ODD: list[Any] = [
@@ -492,7 +493,8 @@ def equal(a: Any, b: Any) -> bool:
 
 def is_clear(error: BaseException, path: Path) -> bool:
     """Return whether an error is one that a user understands: it names the file, unless the file was read."""
-    raw = isinstance(error, RAW) or isinstance(error.__cause__, RAW) or not isinstance(error, (ValueError, OSError))
+    known = isinstance(error, (ValueError, OSError, TrainingDiverged))
+    raw = isinstance(error, RAW) or isinstance(error.__cause__, RAW) or not known
     read = any(frame.name in ("load", "read_series", "load_runs") for frame in traceback.extract_tb(error.__traceback__))
     return not raw and not WORDS.search(str(error)) and (str(path.stem) in str(error) or not read)
 

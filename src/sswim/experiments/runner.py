@@ -209,8 +209,12 @@ def _record(path: Path, name: str) -> Settings:
         check_type("a run", record, dict[str, object])
         if "checksum" in record and not is_whole(record):  # runs of sswim 0.1 have none
             raise Damaged("it has changed since it was written")
+        lacking = [key for key in TYPES if key not in record]
+        if lacking:
+            raise Damaged(f"it lacks {', '.join(lacking)}")
         for key, kind in TYPES.items():
-            check_type(key, record.get(key), kind)
+            check_type(key, record[key], kind)
+        check_type("data", record["settings"].get("data", ""), str)
         lacking = [key for key in find(name).order if key not in record["settings"] and key not in record["scores"]]
         if record["experiment"] == name and lacking:
             raise Damaged(f"it lacks {', '.join(lacking)}")

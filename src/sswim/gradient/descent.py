@@ -237,12 +237,14 @@ class Descent:
 
     def _check_sizes(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         """Refuse tensors that are not of the sizes of this training, or not finite."""
-        wanted = {f"{part}.{name}": p.shape for name, p in self.trained.items() for part in ("now", "best")}
+        wanted = {f"{part}.{name}": p for name, p in self.trained.items() for part in ("now", "best")}
         for name, p in self.trained.items():
-            wanted |= {f"adam.{name}.{key}": p.shape if key != "step" else torch.Size([]) for key in ADAM}
-        for name in wanted.keys() | tensors.keys():
-            found = tensors.get(name)
-            if found is None or found.shape != wanted.get(name) or not bool(torch.isfinite(found).all()):
+            wanted |= {f"adam.{name}.{key}": p if key != "step" else torch.zeros(()) for key in ADAM}
+        for name in sorted(wanted.keys() | tensors.keys()):
+            found, like = tensors.get(name), wanted.get(name)
+            alike = found is not None and like is not None and found.shape == like.shape and found.dtype == like.dtype
+            least = 0.0 if name.endswith("exp_avg_sq") else -math.inf
+            if found is None or not alike or not bool((torch.isfinite(found) & (found >= least)).all()):
                 raise ValueError(
                     f"checkpoint: {path} is damaged ({name} is not that of the network). Remove it, or name another."
                 )
