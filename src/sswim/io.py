@@ -18,7 +18,7 @@ from torch import Tensor
 from sswim._version import __version__
 from sswim.network import SpikingNetwork
 from sswim.schema import CLASSES, NetworkSettings, build, check_model, file_fields
-from sswim.sealed import Damaged, check_keys, check_type, parse_json, read_sealed, write_sealed
+from sswim.sealed import Damaged, check_keys, check_type, fits, parse_json, read_sealed, write_sealed
 from sswim.writing import check_place
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
@@ -52,11 +52,11 @@ class _Writer:
             self.tensors[name] = value.detach().cpu().contiguous()
             return {"tensor": name}
         if isinstance(value, np.ndarray):
-            return self._array(name, value)
+            return self._array(name, value, leave_out)
         if isinstance(value, (list, tuple)):
             items = [self(f"{name}.{i}", item, leave_out=leave_out) for i, item in enumerate(value)]
             return {"tuple": items} if isinstance(value, tuple) else items
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and fits(tuple(value), Hashable):
             pairs = list(value.items())
             return {"dict": [[self(name, k), self(f"{name}.{i}", v, leave_out=leave_out)] for i, (k, v) in enumerate(pairs)]}
         if isinstance(value, SpikingNetwork):
@@ -75,12 +75,14 @@ class _Writer:
             "the network's `state_dict()` and your code."
         )
 
-    def _array(self, name: str, value: np.ndarray) -> Json:
+    def _array(self, name: str, value: np.ndarray, leave_out: bool) -> Json:
         if value.dtype.kind in "biuf":
             self.tensors[name] = torch.from_numpy(np.ascontiguousarray(value).copy())
             return {"array": name}
         labels = value.tolist()
         if value.dtype.kind not in "OU" or not all(isinstance(label, (str, int, float, bool)) for label in labels):
+            if leave_out:
+                return {"unsaved": repr(value)[:200]}
             raise TypeError(f"save: {name} must be text or numbers, got {value!r}. Rename them first.")
         return {"labels": labels, "text": value.dtype.kind == "U"}
 

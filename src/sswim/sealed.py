@@ -21,7 +21,18 @@ from torch import Tensor
 
 from sswim.writing import whole_file
 
-__all__ = ["Damaged", "Sealed", "check_keys", "check_type", "is_whole", "parse_json", "read_sealed", "seal", "write_sealed"]
+__all__ = [
+    "Damaged",
+    "Sealed",
+    "check_keys",
+    "check_type",
+    "fits",
+    "is_whole",
+    "parse_json",
+    "read_sealed",
+    "seal",
+    "write_sealed",
+]
 
 Json = Any  # what the json module writes and reads
 DTYPES = {"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32", "F64"}

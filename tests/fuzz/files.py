@@ -50,7 +50,8 @@ SECONDS, ROOM = 60, 2**30
 RAW = (AttributeError, LookupError, RecursionError, MemoryError, NameError, NotImplementedError, RuntimeError)
 WORDS = re.compile(
     r"has no attribute|out of range|unexpected keyword|missing \d+ required|NoneType|not subscriptable|not iterable|unhashable|"
-    r"unsupported operand|expected .*Tensor|size mismatch for|can't allocate|must match the size|mat1 and mat2|cannot be multiplied"
+    r"unsupported operand|expected .*Tensor|size mismatch for|can't allocate|must match the size|"
+    r"mat1 and mat2|cannot be multiplied"
 )
 # Values of every type and size, to stand where others are expected.
 ODD: list[Any] = [
