@@ -90,9 +90,8 @@ def test_a_damaged_run_is_told_before_any_work(toy, tmp_path, change, message):
     first.write_text(json.dumps(record))
     others[0].unlink()
     toy.calls.clear()
-    with pytest.raises(
-        ValueError, match=rf"{first.name}: not the file of a run, or damaged \({message}.*Remove it, and run again"
-    ):
+    told = rf"{first.name}: not the file of a run, or damaged \({message}.*Remove it, and run again"
+    with pytest.raises(ValueError, match=told):
         run("toy", tmp_path, seeds=1, verbose=0)
     assert not toy.calls
     first.unlink()

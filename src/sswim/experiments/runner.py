@@ -111,11 +111,7 @@ def run(
     if verbose:
         shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
-    try:
-        (out / "runs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(f"--out: the folder {out} cannot be made ({error.strerror}).") from error
-    check_place(out / "table.md")
+    _check_folder(out)
     files = [_file(out, settings) for settings in cells]
     for path in files if resume else ():
         if path.exists():
@@ -151,6 +147,15 @@ def run(
             stacklevel=2,
         )
     return load_runs(name, out, there)
+
+
+def _check_folder(out: Path) -> None:
+    """Make the folder of an experiment, and try to write there."""
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"--out: the folder {out} cannot be made ({error.strerror}).") from error
+    check_place(out / "table.md")
 
 
 def _measure(name: str, settings: Settings, path: Path, resume: bool) -> None:

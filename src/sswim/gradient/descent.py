@@ -28,8 +28,9 @@ Asked = dict[str, int | float | str | None | list[str]]
 TEMPORAL = ("delays", "supports", "refractory_supports")
 # No kernel may shrink below this many steps, where the grid of lags would begin to miss it.
 LEAST_SUPPORT = 1.0
-# What Adam keeps of each parameter.
+# What Adam keeps of each parameter, and between which bounds.
 ADAM = ("step", "exp_avg", "exp_avg_sq")
+LIMITS = {"step": (0.0, 1e12), "exp_avg_sq": (0.0, math.inf)}
 
 
 class Descent:
@@ -242,9 +243,12 @@ class Descent:
             wanted |= {f"adam.{name}.{key}": p if key != "step" else torch.zeros(()) for key in ADAM}
         for name in sorted(wanted.keys() | tensors.keys()):
             found, like = tensors.get(name), wanted.get(name)
-            alike = found is not None and like is not None and found.shape == like.shape and found.dtype == like.dtype
-            least = 0.0 if name.endswith("exp_avg_sq") else -math.inf
-            if found is None or not alike or not bool((torch.isfinite(found) & (found >= least)).all()):
+            least, most = LIMITS.get(name.rpartition(".")[2], (-math.inf, math.inf))
+            if found is None or like is None or found.shape != like.shape or found.dtype != like.dtype:
+                right = False
+            else:
+                right = bool((torch.isfinite(found) & (found >= least) & (found <= most)).all())
+            if not right:
                 raise ValueError(
                     f"checkpoint: {path} is damaged ({name} is not that of the network). Remove it, or name another."
                 )
