@@ -479,7 +479,7 @@ MAKERS = (model_case, model_case, model_case, checkpoint_case, run_case, table_c
 
 
 def make(seed: int, number: int) -> Case:
-    """Return a case by its number: always the same one."""
+    """Return a case by its number: the same one, but for the seconds of a fit that a model file tells."""
     rng = random.Random(f"{seed} {number}")
     return rng.choice(MAKERS)(rng)
 
