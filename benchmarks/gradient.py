@@ -185,7 +185,13 @@ def main() -> None:
     args = parser.parse_args()
     if args.variants:
         return variants(args.every, args.neurons)
-    runs: list[dict[str, Any]] = json.loads(args.out.read_text())["runs"] if args.out and args.out.exists() else []
+    runs: list[dict[str, Any]] = []
+    if args.out and args.out.exists():
+        try:
+            runs = json.loads(args.out.read_text())["runs"]
+            table(runs)
+        except (ValueError, LookupError, TypeError) as error:
+            parser.error(f"--out: {args.out} does not hold runs of this script ({error!r}). Remove it, or name another.")
     for seed in range(args.seeds):
         if any(r["seed"] == seed for r in runs):
             continue

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 LAYERS = [
     ["_version", "drawing", "machine", "writing"],
     ["options"],
+    ["sealed"],
     ["regression", "network"],
     ["data", "report"],
     ["steps"],
@@ -24,7 +25,7 @@ LAYERS = [
     ["sampling"],
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
-    ["contributions", "recordings", "streams"],
+    ["contributions", "recordings", "schema", "streams"],
     ["io"],
     ["estimator", "paper"],
     ["classifier", "forecaster"],

@@ -71,6 +71,39 @@ def test_a_stopped_experiment_goes_on_with_the_same_table(toy, tmp_path):
         run("tay", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r["scores"].update(score=7.0), "it has changed since it was written"),
+        (lambda r: r.pop("torch"), "it has changed since it was written"),
+        (lambda r: [r.pop("torch"), r.pop("checksum")], "it lacks torch"),
+        (lambda r: [r.update(settings=[1]), r.pop("checksum")], r"settings must be .* got \[1\]"),
+        (lambda r: [r["scores"].update(score=[[1]]), r.pop("checksum")], "scores must be"),
+        (lambda r: [r.clear(), r.update(a=1)], "it lacks experiment, settings"),
+    ],
+)
+def test_a_damaged_run_is_told_before_any_work(toy, tmp_path, change, message):
+    run("toy", tmp_path, seeds=1, verbose=0)
+    first, *others = sorted((tmp_path / "runs").glob("*.json"))
+    record = json.loads(first.read_text())
+    change(record)
+    first.write_text(json.dumps(record))
+    others[0].unlink()
+    toy.calls.clear()
+    told = rf"{first.name}: not the file of a run, or damaged \({message}.*Remove it, and run again"
+    with pytest.raises(ValueError, match=told):
+        run("toy", tmp_path, seeds=1, verbose=0)
+    assert not toy.calls
+    first.unlink()
+    assert len(run("toy", tmp_path, seeds=1, verbose=0)) == 3 and len(toy.calls) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_told(toy, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="--out: the folder .*file cannot be made"):
+        run("toy", tmp_path / "file", verbose=0)
+
+
 def test_processes_share_a_folder(toy, tmp_path):
     fcntl = pytest.importorskip("fcntl")
     runs = tmp_path / "runs"

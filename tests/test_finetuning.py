@@ -1,6 +1,7 @@
 """Fine-tuning and training from scratch."""
 
 import copy
+import json
 import math
 import time
 
@@ -8,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from sswim import Direct, Forecaster, FromScratch, Gradient, SpikingNetwork, Trajectory, finetune, initialize, sample
 from sswim.gradient import EpochRecord, TrainingDiverged
@@ -15,6 +18,7 @@ from sswim.gradient.finetune import LOSSES, Schedule
 from sswim.gradient.initialize import fluctuation_weights
 from sswim.network import KERNELS, SlayerExponential
 from sswim.network.kernels import kernel_taps
+from sswim.sealed import seal
 
 WINDOW, HORIZON = 20, 4
 
@@ -201,6 +205,43 @@ def test_killed_and_resumed_is_bit_equal(tmp_path):
         finetune(sampled(), x, y, checkpoint=path, **options)
     with pytest.raises(FileNotFoundError, match="checkpoint: the folder .* does not exist"):
         finetune(sampled(), x, y, checkpoint=tmp_path / "no" / "run.ckpt", **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h, t: h.pop("records"), "the header lacks records"),
+        (lambda h, t: h.update(best_epoch="1"), "best_epoch must be int, got '1'"),
+        (lambda h, t: h.update(last_gain=9), "its epochs are not in order"),
+        (lambda h, t: h["records"][1].update(loss=None), "loss must be float, got None"),
+        (lambda h, t: h["records"].clear(), "its epochs are not in order"),
+        (lambda h, t: t.pop("best.layers.0.weights"), "best.layers.0.weights is not that of the network"),
+        (lambda h, t: t["now.layers.0.weights"].fill_(float("nan")), "now.layers.0.weights is not that of the network"),
+        (lambda h, t: t["adam.layers.0.weights.exp_avg_sq"].fill_(-1.0), "exp_avg_sq is not that of the network"),
+        (lambda h, t: t.update({"adam.layers.0.biases.step": torch.zeros(2)}), "step is not that of the network"),
+        (lambda h, t: t["adam.layers.0.biases.step"].fill_(1e30), "step is not that of the network"),
+        (lambda h, t: t.update(more=torch.zeros(2)), "more is not that of the network"),
+        (None, "it has changed since it was written"),
+    ],
+)
+def test_damaged_checkpoints_are_refused_and_stay(tmp_path, change, message):
+    (x, y), path = data(), tmp_path / "run.ckpt"
+    finetune(sampled(), x, y, checkpoint=path, epochs=1)
+    with safe_open(path, framework="pt") as file:
+        header = json.loads(file.metadata()["sswim-training"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+    if change is None:
+        tensors["now.layers.0.weights"] += 1e-6
+    else:
+        change(header, tensors)
+        header = seal(header, tensors)
+    save_file(tensors, path, metadata={"sswim-training": json.dumps(header)})
+    harmed, net = path.read_bytes(), sampled()
+    before = parameters(net)
+    told = rf"checkpoint: .*run.ckpt is .*damaged \(.*{message}.*\)\. Remove it, or name another"
+    with pytest.raises(ValueError, match=told):
+        finetune(net, x, y, checkpoint=path, epochs=1)
+    assert path.read_bytes() == harmed and same(parameters(net), before)
 
 
 def test_loaders():

@@ -94,5 +94,5 @@ def test_the_peak_lies_at_the_lag():
 
 
 def test_morlet_refuses_a_negative_decay():
-    with pytest.raises(ValueError, match="decay must be >= 0, got -1"):
+    with pytest.raises(ValueError, match="decay must be a finite number >= 0, got -1"):
         Morlet(decay=-1)

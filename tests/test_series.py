@@ -359,6 +359,43 @@ def test_days_and_months_are_told_apart_by_regular_steps(tmp_path, form):
         read_series(few, date_format="%Y")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"a,b\n1,2\n3\n5,6\n", "line 3 has 1 cell, but the first line has 2 cells (parted by ',')."),
+        (b"a;b;c\n1;2;3\n\n4;5\n6;7;8\n", "line 4 has 2 cells, but the first line has 3 cells (parted by ';')."),
+        (b"a,b\n1,2,3\n4,5,6\n", "line 2 has 3 cells, but the first line has 2 cells (parted by ',')."),
+        (b"a,b\n" + b"1,2\n" * 30_000 + b"3\n", "line 30002 has 1 cell, but the first line has 2 cells"),
+        (b"a\n1\n\n3\n", "line 3 is empty, and lines follow. Write nan for a value that is missing."),
+        (b'a,b\n1,"2\n3,4\n', "line 3: unexpected end of data."),
+        (b"a,b\n1,2\nM\xfcnchen,4\n", "is not text in UTF-8: line 3 holds the byte 0xfc. Save it as UTF-8."),
+        ("a,b\n1,2\n".encode("utf-16"), "is not text in UTF-8: line 1 holds the byte 0xff"),
+        (b"a,b\n1,2\n3,\x00\n", "is not text: line 3 holds a NUL byte."),
+        (b"a,b\n1,2\n3,1e400\n", "'b' must be finite, but is infinite or too large in data row 2."),
+        (b"time,b\n2024-01-01,2\n2024-01-02,3\n7 o'clock,4\n", "times in 'time' must be written alike, but data row 3 has"),
+        (b"time,b\n2024-01-01,2\n,3\n2024-01-03,4\n", "has no time in 'time' in data row 2."),
+        (b"", "holds no rows or no columns."),
+        (b"a,b\n", "holds no rows or no columns."),
+    ],
+)
+def test_damaged_tables_are_told_with_the_place(tmp_path, text, message):
+    path = tmp_path / "table.csv"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=re.escape(f"{path}: {message}")):
+        read_series(path)
+
+
+def test_tables_that_look_odd_are_read(tmp_path):
+    path = tmp_path / "table.csv"
+    for text in (b"\xef\xbb\xbfa,b\r\n1,2\r\n3,4\r\n\r\n", b"a,b\r1,2\r3,4", b'"a","b"\n"1","2"\n3,4\n\n', b"a|b\n1|2\n3|4"):
+        path.write_bytes(text)
+        assert read_series(path).to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+    path.write_bytes(b"1,5;2,5\n3,5;4,5\n5,5;6,5\n")  # decimal commas, no header
+    assert read_series(path).to_numpy().tolist() == [[1.5, 2.5], [3.5, 4.5], [5.5, 6.5]]
+    path.write_bytes(b"a,b\n123456789012345678901234567890,2\n3,4\n")
+    assert read_series(path)["a"].tolist() == [123456789012345678901234567890.0, 3.0]
+
+
 def test_columns_are_chosen_by_name(tmp_path):
     path = csv_file(tmp_path, "load,when,town,wind", "1,2024-01-01,Ulm,3", "2,2024-01-02,Ulm,4", "3,2024-01-03,Ulm,5")
     found = read_series(path, time="when", drop=["town"])

@@ -104,6 +104,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
     """
 
     model_: ClassModel
+    model_type = ClassModel
     named_options: ClassVar[dict[str, Facts]] = {"readout": READOUTS, "steps": STEPS, "training": TRAININGS}
 
     def __init__(

@@ -92,9 +92,9 @@ def demo(
     """Forecast flights and a wind farm a day ahead, compare with naive forecasts, a ridge and the paper's model; draw it."""
     with _plain_errors():
         from sswim.demo import run_demo
-        from sswim.writing import check_place
+        from sswim.writing import PICTURES, check_place
 
-        check_place(out)
+        check_place(out, endings=PICTURES)
         results = run_demo(out, verbose=not as_json, hidden=hidden, hours=hours)
         if as_json:
             plain = {name: {**facts, "summary": facts["summary"].to_dict()} for name, facts in results.items()}
@@ -186,11 +186,12 @@ def forecast(
     """Forecast the rows that follow a series."""
     with _plain_errors():
         from sswim.datasets import read_series, write_series
+        from sswim.datasets.files import READERS
         from sswim.forecaster import Forecaster
         from sswim.writing import check_place
 
         if out is not None:
-            check_place(out, data, model, *([] if future is None else [future]))
+            check_place(out, data, model, *([] if future is None else [future]), endings=list(READERS))
         fitted = Forecaster.load(model)
         rows = read_series(data, time=time, date_format=date_format, columns=columns_of(fitted))
         ahead = None if future is None else read_series(future, time=time, date_format=date_format)
@@ -251,11 +252,11 @@ def classify(
     """Classify scikit-learn's digits, which need no files, or images, sounds and events from files."""
     with _plain_errors():
         from sswim.demo import run_classification
-        from sswim.writing import check_place
+        from sswim.writing import PICTURES, check_place
 
-        for place, argument in ((out, "--out"), (model_file, "--model")):
+        for place, argument, endings in ((out, "--out", PICTURES), (model_file, "--model", ())):
             if place is not None:
-                check_place(place, name=argument)
+                check_place(place, name=argument, endings=endings)
         options: Facts = {"hidden": widths(hidden), "random_state": seed, "verbose": not as_json}
         options |= {name: value for name, value in (("encoder", encoder), ("readout", readout)) if value is not None}
         if not fields:
@@ -341,7 +342,7 @@ def bench(
     """
     with _plain_errors():
         from sswim.bench import CASES, run
-        from sswim.writing import check_place
+        from sswim.writing import PICTURES, check_place, whole_file
 
         if name not in CASES:
             raise ValueError(f"bench: unknown case {name!r}. Valid names: {', '.join(map(repr, CASES))}.")
@@ -351,14 +352,15 @@ def bench(
         given = {option: value for option, value in chosen.items() if value is not None}
         if given and name != "forecasters":
             raise ValueError(f"bench: {', '.join(given)} is for 'forecasters', {name!r} has no such option. Omit it.")
-        for place, argument in ((out, "--out"), (picture, "--picture")):
+        for place, argument, endings in ((out, "--out", ()), (picture, "--picture", PICTURES)):
             if place is not None:
-                check_place(place, name=argument)
+                check_place(place, name=argument, endings=endings)
         result = run(name, out, **given)
         if picture is not None:
             from sswim.plots import plot_growth
 
-            plot_growth(result).savefig(picture, dpi=150)
+            with whole_file(picture) as part:
+                plot_growth(result).savefig(part, dpi=150)
         if as_json:
             return _print_json(result)
         rows = result["result"]

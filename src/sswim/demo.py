@@ -21,6 +21,7 @@ from sswim.evaluate.metrics import Evaluation
 from sswim.forecaster import Forecaster
 from sswim.plots import plot_class_rates, plot_confusion, plot_errors, plot_forecast, plot_raster, plot_spikes
 from sswim.report import Facts
+from sswim.writing import whole_file
 
 __all__ = ["run_classification", "run_demo", "typical_row"]
 
@@ -101,7 +102,8 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 20, hours: int | 
             "summary": model.summary(),
         }
     if out is not None:
-        figure.savefig(out, dpi=110)
+        with whole_file(out) as part:
+            figure.savefig(part, dpi=110)
     return results
 
 
@@ -187,7 +189,8 @@ def run_classification(
         axes["raster"].set_title(f"one sample through the network (class {test[1][0]})")
         plot_class_rates(model, test[0][:1000], test[1][:1000], ax=axes["rates"])
         plot_confusion(model, *test, ax=axes["confusion"])
-        figure.savefig(out, dpi=120)
+        with whole_file(out) as part:
+            figure.savefig(part, dpi=120)
     return {
         "data": data,
         "accuracy": float(model.score(*test)),

@@ -37,6 +37,8 @@ class Estimator(BaseEstimator, Generic[M]):
     """A scikit-learn estimator whose options may be objects, and which can be saved."""
 
     model_: M
+    # The class of `model_`.
+    model_type: ClassVar[type]
 
     # The named variants of each parameter that takes an option object.
     named_options: ClassVar[dict[str, Facts]] = {}

@@ -112,6 +112,7 @@ class Forecaster(Estimator[ForecastModel]):
     """
 
     model_: ForecastModel
+    model_type = ForecastModel
     named_options: ClassVar[dict[str, Facts]] = {
         "readout": READOUTS,
         "steps": STEPS,

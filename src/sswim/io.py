@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from sswim import classes, data, forecasts, gradient, network, options, readout, regression, report, sampling, steps
 from sswim._version import __version__
-from sswim.data import encoder, inputs
-from sswim.network import SpikingNetwork, VoltageReadout
+from sswim.network import SpikingNetwork
 from sswim.options import warn
-from sswim.readout import LagReadout, TraceReadout
-from sswim.readout.lags import LagSizes
-from sswim.writing import check_place, whole_file
+from sswim.schema import CLASSES, NetworkSettings, build, check_model, file_fields
+from sswim.sealed import Damaged, check_keys, check_type, fits, parse_json, read_sealed, write_sealed
+from sswim.writing import check_place
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 E = TypeVar("E")
 Json = Any  # what the json module writes and reads
-
-# The only classes that a file can name.
-CLASSES: dict[str, type] = {
-    name: getattr(module, name)
-    for module in (
-        classes, data, encoder, forecasts, gradient, inputs, network, options, readout, regression, report, sampling, steps
-    )
-    for name in module.__all__
-    if isinstance(getattr(module, name), type) and dataclasses.is_dataclass(getattr(module, name))
-}  # fmt: skip
+# Values within values, at most.
+DEPTH = 40
+# Parameters that are of a machine, not of a model: a file does not hold them.
+LOCAL = ("device",)
+# How checks of a file's contents fail, theirs or those of the classes that it names.
+FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError, ValueError)
 
 
 class _Writer:
@@ -60,149 +52,137 @@ class _Writer:
             self.tensors[name] = value.detach().cpu().contiguous()
             return {"tensor": name}
         if isinstance(value, np.ndarray):
-            return self._array(name, value)
+            return self._array(name, value, leave_out)
         if isinstance(value, (list, tuple)):
             items = [self(f"{name}.{i}", item, leave_out=leave_out) for i, item in enumerate(value)]
             return {"tuple": items} if isinstance(value, tuple) else items
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and fits(tuple(value), Hashable):
             pairs = list(value.items())
             return {"dict": [[self(name, k), self(f"{name}.{i}", v, leave_out=leave_out)] for i, (k, v) in enumerate(pairs)]}
         if isinstance(value, SpikingNetwork):
-            return self._network(name, value)
+            for key, tensor in value.state_dict().items():
+                self.tensors[f"{name}.{key}"] = tensor.detach().cpu().contiguous()
+            return {"network": name, "settings": self(name, NetworkSettings.of(value))}
         if dataclasses.is_dataclass(value) and CLASSES.get(type(value).__name__) is type(value):
-            names = [field.name for field in dataclasses.fields(value)]
             # A fitted model's readout may hold steps of the user's own, which predictions do not need.
-            optional = {key: leave_out or key == "readout" for key in names}
-            fields = {key: self(f"{name}.{key}", getattr(value, key), leave_out=optional[key]) for key in names}
+            optional = {key: leave_out or _may_lack(value, key) for key in file_fields(type(value))}
+            fields = {key: self(f"{name}.{key}", getattr(value, key), leave_out=lack) for key, lack in optional.items()}
             return {"class": type(value).__name__, "fields": fields}
         if leave_out:
-            return {"unsaved": repr(value)}
+            return {"unsaved": repr(value)[:200]}
         raise TypeError(
             f"save: {name} is an object of your own ({value!r}), and a model file holds no code. Use one of sswim's, or save "
             "the network's `state_dict()` and your code."
         )
 
-    def _array(self, name: str, value: np.ndarray) -> Json:
+    def _array(self, name: str, value: np.ndarray, leave_out: bool) -> Json:
         if value.dtype.kind in "biuf":
             self.tensors[name] = torch.from_numpy(np.ascontiguousarray(value).copy())
             return {"array": name}
         labels = value.tolist()
-        if not all(isinstance(label, (str, int, float, bool)) for label in labels):
+        if value.dtype.kind not in "OU" or not all(isinstance(label, (str, int, float, bool)) for label in labels):
+            if leave_out:
+                return {"unsaved": repr(value)[:200]}
             raise TypeError(f"save: {name} must be text or numbers, got {value!r}. Rename them first.")
-        return {"labels": labels, "dtype": value.dtype.str}
+        return {"labels": labels, "text": value.dtype.kind == "U"}
 
-    def _network(self, name: str, value: SpikingNetwork) -> Json:
-        """Return the settings of a network; its sizes are those of its tensors."""
-        for key, tensor in value.state_dict().items():
-            self.tensors[f"{name}.{key}"] = tensor.detach().cpu().contiguous()
-        out = value.readout
-        if isinstance(out, VoltageReadout):
-            read = {"kernel": self("kernel", out.kernel), "spiking": out.spiking}
-        elif isinstance(out, LagReadout):
-            read = {"sizes": dataclasses.asdict(out.sizes), "constants": list(out.constants)}
-            read |= {"population": out.population.neurons, "singles": out.singles}
-            read |= {"skip": out.skip, "absolute": out.absolute, "heights": out.heights}
-        else:
-            read = {"constants": list(out.constants)}
-        settings = {key: getattr(value, key) for key in ("window", "horizon", "start", "detach_refractory", "checkpoint")}
-        settings |= {key: self(key, getattr(value, key)) for key in ("kernels", "refractory", "surrogate")}
-        return {"network": name, "settings": settings, "readout": read}
+
+def _may_lack(value: object, key: str) -> bool:
+    return key == "readout" and type(value).__name__ == "ClassModel"
 
 
 class _Reader:
-    """Turns JSON and tensors back into values."""
+    """Turns JSON and tensors back into values. Each tensor is used once."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self.tensors = tensors
+        self.tensors = dict(tensors)
 
-    def __call__(self, value: Json, name: str = "") -> Json:
-        """Return the value that JSON stands for."""
+    def __call__(self, value: Json, name: str, depth: int = 0, *, leave_out: bool = False) -> Json:
+        """Return the value that JSON stands for. With `leave_out`, there may be objects that are only named."""
+        if depth > DEPTH:
+            raise Damaged(f"{name[:100]}: nested deeper than {DEPTH} levels")
+
+        def read(item: Json, key: object) -> Json:
+            return self(item, f"{name}.{key}", depth + 1, leave_out=leave_out)
+
         if isinstance(value, list):
-            return [self(item, name) for item in value]
+            return [read(item, i) for i, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
-        if "tensor" in value:
-            return self.tensors[value["tensor"]]
-        if "array" in value:
-            return self.tensors[value["array"]].numpy()
-        if "labels" in value:
-            return np.asarray(value["labels"], dtype=np.dtype(value["dtype"]))
-        if "tuple" in value:
-            return tuple(self(item, name) for item in value["tuple"])
-        if "dict" in value:
-            return {self(key): self(item, name) for key, item in value["dict"]}
-        if "network" in value:
-            return self._network(value)
-        fields = {key: self(item, f"{name}.{key}") for key, item in value["fields"].items() if not _unsaved(item)}
-        for key, item in value["fields"].items():
-            if _unsaved(item):
-                _warn_unsaved(f"{name}.{key}", item)
-        return CLASSES[value["class"]](**fields)
+        match value:
+            case {"tensor": str(key)} if len(value) == 1:
+                return self._take(key)
+            case {"array": str(key)} if len(value) == 1:
+                return self._take(key).numpy()
+            case {"labels": list(labels), "text": bool(text)} if len(value) == 2:
+                if not all(isinstance(label, str if text else (str, int, float)) for label in labels):
+                    raise Damaged(f"{name} must be text or numbers, got {short(labels)}")
+                return np.asarray(labels, dtype=str if text else object)
+            case {"tuple": list(items)} if len(value) == 1:
+                return tuple(read(item, i) for i, item in enumerate(items))
+            case {"dict": list(pairs)} if len(value) == 1 and all(isinstance(p, list) and len(p) == 2 for p in pairs):
+                keys = [read(key, i) for i, (key, _) in enumerate(pairs)]
+                check_type(f"{name}: keys", keys, list[Hashable])
+                return {key: read(item, i) for i, (key, (_, item)) in enumerate(zip(keys, pairs, strict=True))}
+            case {"network": str(key), "settings": settings} if len(value) == 2:
+                return self._network(key, read(settings, "settings"))
+            case {"class": kind, "fields": dict(fields)} if len(value) == 2:
+                return self._object(kind, fields, name, depth, leave_out)
+        raise Damaged(f"{name} is {short(value)}, which stands for nothing")
 
-    def _network(self, value: Json) -> SpikingNetwork:
-        prefix = value["network"] + "."
-        state = {key.removeprefix(prefix): tensor for key, tensor in self.tensors.items() if key.startswith(prefix)}
-        settings, read = {key: self(item) for key, item in value["settings"].items()}, value["readout"]
-        weights = [state[f"layers.{i}.weights"] for i in range(len(settings["kernels"]))]
-        hidden, dtype, out = [len(w) for w in weights], weights[0].dtype, state["readout.weights"]
-        if "spiking" in read:
-            made: VoltageReadout | TraceReadout | LagReadout = VoltageReadout(
-                hidden[-1],
-                len(out),
-                self(read["kernel"]),
-                settings["refractory"],
-                start=settings["start"],
-                horizon=settings["horizon"],
-                spiking=read["spiking"],
-                dtype=dtype,
-            )
-        elif "sizes" in read:
-            made = LagReadout(LagSizes(**read.pop("sizes")), **read, dtype=dtype)
-        else:
-            outputs = len(out) // settings["horizon"]
-            made = TraceReadout(out.shape[1], outputs, settings["horizon"], constants=read["constants"], dtype=dtype)
-        kernels = settings.pop("kernels")
-        found = SpikingNetwork(
-            weights[0].shape[1], made.outputs, hidden=hidden, kernel=kernels, readout=made, dtype=dtype, **settings
-        )
-        found.load_state_dict(state)
-        return found
+    def _take(self, key: str) -> Tensor:
+        if key not in self.tensors:
+            raise Damaged(f"the tensor {key!r} is missing, or used twice")
+        return self.tensors.pop(key)
+
+    def _object(self, kind: Json, fields: Json, name: str, depth: int, leave_out: bool) -> object:
+        known = {}
+        for key, item in fields.items():
+            lack = leave_out or (kind == "ClassModel" and key == "readout")
+            if not (lack and _unsaved(f"{name}.{key}", item)):
+                known[key] = self(item, f"{name}.{key}", depth + 1, leave_out=lack)
+        return build(name, kind, known, set(fields) - set(known))
+
+    def _network(self, key: str, settings: object) -> SpikingNetwork:
+        if not isinstance(settings, NetworkSettings):
+            raise Damaged(f"the settings of a network are {short(settings)}")
+        names = [name for name in self.tensors if name.startswith(f"{key}.")]
+        return settings.build({name.removeprefix(f"{key}."): self._take(name) for name in names})
 
 
-def _unsaved(value: Json) -> bool:
-    return isinstance(value, dict) and "unsaved" in value
-
-
-def _warn_unsaved(name: str, value: Json) -> None:
+def _unsaved(name: str, value: Json) -> bool:
+    """Return whether a value was an object of the user's own, and warn of it."""
+    if not (isinstance(value, dict) and list(value) == ["unsaved"]):
+        return False
     warn(
-        f"load: {name} was an object of your own ({value['unsaved']}), which a model file does not hold. Predictions do not "
-        "need it; a new fit will use the default.",
+        f"load: {name} was an object of your own ({str(value['unsaved'])[:200]}), which a model file does not hold. "
+        "Predictions do not need it; a new fit will use the default.",
         stacklevel=2,
     )
-
-
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """Return a hash of all tensors, by which damage is noticed."""
-    sha = hashlib.sha256()
-    for name in sorted(tensors):
-        sha.update(name.encode())
-        sha.update(tensors[name].numpy().tobytes())
-    return sha.hexdigest()
+    return True
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to `path`: its `model_`, and its parameters for a new fit."""
+    """Write a fitted estimator to `path`: its `model_`, and its parameters for a new fit.
+
+    What is written can be read: it is tried before.
+    """
     path, write = check_place(path, name="save"), _Writer()
+    params = {k: v for k, v in model.get_params(deep=False).items() if k not in LOCAL}
     header = {
         "format_version": FORMAT_VERSION,
         "sswim_version": __version__,
         "kind": type(model).__name__,
         "model": write("model", model.model_),
-        "params": {k: write(f"params.{k}", v, leave_out=True) for k, v in model.get_params(deep=False).items()},
+        "params": {k: write(f"params.{k}", v, leave_out=True) for k, v in params.items()},
     }
-    header["checksum"] = _checksum(write.tensors)
-    with whole_file(path) as part:
-        part.write_bytes(to_bytes(write.tensors, metadata={"sswim": json.dumps(header)}))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _rebuild(type(model), parse_json(json.dumps(header)), _Reader(write.tensors))
+    except FAILURES as error:
+        raise ValueError(f"save: the model could not be read again, and is not written: {str(error).rstrip('.')}.") from error
+    write_sealed(path, "sswim", header, write.tensors)
 
 
 def load(path: str | os.PathLike[str], cls: type[E]) -> E:
@@ -211,39 +191,42 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            header = json.loads(metadata["sswim"]) if "sswim" in metadata else None
-            # Copies, for the file may be overwritten later.
-            tensors = {k: file.get_tensor(k).clone() for k in file.keys()} if header else {}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{path}: not a model file, or damaged ({error}).") from error
-    if header is None:
-        raise ValueError(f"{path}: a safetensors file, but not written by sswim.")
-    version, kind = header.get("format_version"), header.get("kind")
+        file = read_sealed(path, "sswim")
+    except Damaged as error:
+        raise ValueError(f"{path}: not a model file, or damaged ({error}).") from None
+    except OSError as error:
+        raise OSError(f"{path}: cannot be read ({error.strerror}).") from error
+    header = file.header if isinstance(file.header, dict) else {}
+    version = header.get("format_version")
     if isinstance(version, int) and version != FORMAT_VERSION:
         remedy = "Upgrade sswim" if version > FORMAT_VERSION else "Fit the model anew"
         raise ValueError(
-            f"{path}: written in format {version} by sswim {header.get('sswim_version')}, this is sswim {__version__} and "
-            f"reads format {FORMAT_VERSION}. {remedy}."
+            f"{path}: written in format {version} by sswim {str(header.get('sswim_version'))[:20]}, this is sswim "
+            f"{__version__} and reads format {FORMAT_VERSION}. {remedy}."
         )
-    if kind is not None and kind != cls.__name__:
-        raise ValueError(f"{path}: holds a {kind}, not a {cls.__name__}. Use {kind}.load.")
+    if not file.whole:
+        raise ValueError(f"{path}: damaged, it has changed since it was written.")
+    kind = header.get("kind")
+    if isinstance(kind, str) and kind != cls.__name__:
+        raise ValueError(f"{path}: holds a {kind[:100]}, not a {cls.__name__}. Use {kind[:100]}.load.")
     try:
-        if header["checksum"] != _checksum(tensors):
-            raise ValueError("its numbers have changed since it was written")
-        return _rebuild(cls, header, _Reader(tensors))
-    except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{path}: damaged, its parts do not fit together ({error}).") from error
+        return _rebuild(cls, header, _Reader(file.tensors))
+    except FAILURES as error:
+        raise ValueError(f"{path}: damaged, its parts do not fit together ({str(error).rstrip('.')}).") from error
 
 
 def _rebuild(cls: type[E], header: Json, read: _Reader) -> E:
     """Return an estimator with its parameters and its fitted model."""
-    for name, value in header["params"].items():
-        if _unsaved(value):
-            _warn_unsaved(name, value)
-    params = {name: read(value, name) for name, value in header["params"].items() if not _unsaved(value)}
-    estimator: Any = cls(**params)
-    estimator.device = "cpu"
-    estimator.model_ = read(header["model"], "model")
+    header = check_keys("the file", header, ["format_version", "sswim_version", "kind", "model", "params"])
+    names = [name for name in cls().get_params(deep=False) if name not in LOCAL]  # type: ignore[attr-defined]
+    params = check_keys("params", header["params"], names)
+    known = {k: read(v, k, leave_out=True) for k, v in params.items() if not _unsaved(k, v)}
+    estimator: Any = cls(**known)
+    model = read(header["model"], "model")
+    if not isinstance(model, estimator.model_type):
+        raise Damaged(f"the model must be a {estimator.model_type.__name__}, got {short(model)}")
+    if read.tensors:
+        raise Damaged(f"nothing uses the tensor {short(min(read.tensors))}")
+    check_model(model)
+    estimator.model_ = model
     return estimator

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["check_place", "whole_file"]
+__all__ = ["PICTURES", "check_place", "whole_file"]
 
 Place = str | os.PathLike[str]
+# How pictures may end.
+PICTURES = (".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps")
+# Bytes that are written for a trial.
+TRIAL = 2**20
 
 
-def check_place(path: Place, *inputs: Place | None, name: str = "--out") -> Path:
+def check_place(path: Place, *inputs: Place | None, name: str = "--out", endings: Sequence[str] = ()) -> Path:
     """Return where something is to be written, if that can be done; meant for before the work.
 
-    `inputs` are files that must not be lost.
+    `inputs` are files that must not be lost. `endings` are those that the file's name may have. Default: any.
     """
     place = Path(path)
     if not place.parent.is_dir():
@@ -26,9 +31,11 @@ def check_place(path: Place, *inputs: Place | None, name: str = "--out") -> Path
     for other in inputs:
         if other is not None and place.exists() and Path(other).exists() and place.samefile(other):
             raise ValueError(f"{name}: {place} is a file that is read here, and would be lost. Name another.")
+    if endings and place.suffix.lower() not in endings:
+        raise ValueError(f"{name}: unknown format {place.suffix!r} of {place}. Use one of {', '.join(endings)}.")
     probe = _beside(place)
     try:
-        probe.touch()
+        probe.write_bytes(bytes(TRIAL))
     except OSError as error:
         raise OSError(f"{name}: nothing can be written to the folder {place.parent} ({error.strerror}).") from error
     finally:
@@ -46,7 +53,7 @@ def whole_file(path: Place) -> Iterator[Path]:
     place = Path(path)
     if not place.parent.is_dir():
         raise FileNotFoundError(f"{place}: the folder {place.parent} does not exist.")
-    for left in place.parent.glob(f".{place.name}.*.part{place.suffix}"):
+    for left in place.parent.glob(f".{glob.escape(place.name)}.*.part{glob.escape(place.suffix)}"):
         owner = left.name.removeprefix(f".{place.name}.").split(".")[0]
         if owner.isdigit() and not _runs(int(owner)):
             left.unlink(missing_ok=True)

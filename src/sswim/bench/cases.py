@@ -43,6 +43,7 @@ from sswim.readout.trajectory import Trajectory
 from sswim.regression import Sums
 from sswim.report import Facts
 from sswim.sampling import sample
+from sswim.writing import whole_file
 
 __all__ = ["CASES", "run", "synthetic_series"]
 
@@ -320,5 +321,6 @@ def run(name: str, out: Path | None = None, **options: object) -> Facts:
     """Run one case and return its figures with the setting they were measured in; write them to `out` as JSON."""
     result = {"case": name, **setting(), **CASES[name](**options)}
     if out is not None:
-        out.write_text(json.dumps(result, indent=2) + "\n")
+        with whole_file(out) as part:
+            part.write_text(json.dumps(result, indent=2) + "\n")
     return result

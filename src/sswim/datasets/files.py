@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
+import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,22 @@ from sswim.options import nearest, warn
 from sswim.writing import whole_file
 
 __all__ = ["read_series", "write_series"]
+
+
+# How damaged CSV, npz and Parquet files fail, in pandas, numpy, zipfile and pyarrow.
+UNREADABLE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class _Unfit(Exception):
@@ -82,19 +102,31 @@ def read_series(
         frame = _chosen(frame, wanted)
     except _Unfit as error:
         raise ValueError(f"{path}: {error}") from None
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from error
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from None
     if frame.empty:
         raise ValueError(f"{path}: holds no rows or no columns.")
-    text = [column for column in frame if not pd.api.types.is_numeric_dtype(frame[column])]
-    if text:
-        column = frame[text[0]]
-        bad = np.flatnonzero(pd.to_numeric(column, errors="coerce").isna() & column.notna())
-        where = f", first {column.iloc[bad[0]]!r} in data row {bad[0] + 1}" if len(bad) else ""
-        raise ValueError(
-            f"{path}: all columns but the time must be numbers, but {text[0]!r} holds text{where}. "
-            "Leave the column out (drop, --drop), or mend the value."
-        )
+    return _as_numbers(path, frame)
+
+
+def _as_numbers(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a table, if all its columns hold numbers."""
+    for name in frame:
+        column = frame[name]
+        if not pd.api.types.is_numeric_dtype(column):
+            numbers = pd.to_numeric(column, errors="coerce")
+            bad = np.flatnonzero(numbers.isna() & column.notna())
+            if len(bad):
+                raise ValueError(
+                    f"{path}: all columns but the time must be numbers, but {name!r} holds text, first "
+                    f"{short(column.iloc[bad[0]])} in data row {bad[0] + 1}. Leave the column out (drop, --drop), or mend the "
+                    "value."
+                )
+            frame = frame.copy()
+            frame[name] = numbers  # whole numbers beyond 64 bits
+        large = np.flatnonzero(np.isinf(frame[name].to_numpy(dtype=np.float64, na_value=np.nan)))
+        if len(large):
+            raise ValueError(f"{path}: {name!r} must be finite, but is infinite or too large in data row {large[0] + 1}.")
     return frame
 
 
@@ -126,10 +158,28 @@ def _indexed(frame: pd.DataFrame, wanted: _Wanted, *, guess: bool) -> pd.DataFra
     if not numbers:
         times = _times(frame[first], wanted)
         if times is None:
+            if named or wanted.time is not None or _moment(str(frame[first].iloc[0])):
+                raise _Unfit(_no_time(frame[first]))
             return frame  # text that is no time: the caller says so
+        if times.isna().any():
+            raise _Unfit(f"has no time in {first!r} in data row {int(times.isna().argmax()) + 1}.")
         name = first if isinstance(first, str) else None
         return frame.drop(columns=first).set_index(pd.DatetimeIndex(times, name=name))
     return frame.set_index(first)
+
+
+def _no_time(column: pd.Series) -> str:
+    """Return what is wrong with a column of times."""
+    text = column.astype(str)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        parsed = pd.to_datetime(text, errors="coerce", utc=True)
+    wrong = np.flatnonzero(parsed.isna())
+    row = int(wrong[0]) if len(wrong) else 0
+    return (
+        f"times in {column.name!r} must be written alike, but data row {row + 1} has {text.iloc[row]!r}. Mend it, or say how "
+        "times are written (date_format, --date-format)."
+    )
 
 
 # Days and months, in either order, and a year.
@@ -175,25 +225,74 @@ def _regular(times: pd.Series) -> bool:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     """Read a table whose cells are parted in any of the usual ways, with a header or none."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        lines = [line for line in file.read(65536).splitlines()[:50] if line.strip()]
+    text = _text(path)
+    lines = [line for line in text[:65536].split("\n")[:50] if line.strip()]
     if not lines:
         raise _Unfit("holds no rows or no columns.")
     lines = lines[:-1] if len(lines) > 2 else lines  # the last one may be cut
-    parted = {mark: [next(csv.reader([line], delimiter=mark)) for line in lines] for mark in ",;\t|"}
-    # The mark that parts every line into equally many cells, and most of them.
-    widths = {mark: len(rows[0]) for mark, rows in parted.items() if len({len(row) for row in rows}) == 1}
-    mark = max(widths, key=lambda m: (widths[m], m == ",")) if widths and max(widths.values()) > 1 else ","
-    rows = parted[mark]
-    decimal = "," if mark != "," and any(COMMA.fullmatch(cell.strip()) for row in rows[1:] for cell in row) else "."
-    header = None if _is_data(rows[0], decimal) and not _counts(rows[0]) else 0
-    names = [cell.strip() for cell in rows[0]] if header == 0 else []
+    mark = _mark(lines)
+    rows = [line.split(mark) for line in lines]
+    decimal = "," if mark != "," and any(COMMA.fullmatch(cell.strip(' "')) for row in rows[1:] for cell in row) else "."
+    first = _lines_alike(text, mark)
+    header = None if _is_data(first, decimal) and not _counts(first) else 0
+    names = [cell.strip() for cell in first] if header == 0 else []
     twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
     if twice:
         raise _Unfit(f"has {names.count(twice[0])} columns called {twice[0]!r}. Rename all but one.")
-    return pd.read_csv(path, sep=mark, decimal=decimal, header=header, thousands="." if decimal == "," else None)
+    thousands = "." if decimal == "," else None
+    # The cells are as many in all lines, so pandas need not guess which are labels.
+    options: dict[str, Any] = {"sep": mark, "decimal": decimal, "thousands": thousands, "index_col": False}
+    return pd.read_csv(io.StringIO(text), header=header, low_memory=False, **options)
 
 
+def _text(path: Path) -> str:
+    """Return the text of a file, with the line ends of Unix."""
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _Unfit(f"is not text in UTF-8: line {line} holds the byte 0x{raw[error.start]:02x}. Save it as UTF-8.") from None
+    if "\0" in text:
+        raise _Unfit(f"is not text: line {text.count(chr(10), 0, text.index(chr(0))) + 1} holds a NUL byte.")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _mark(lines: Sequence[str]) -> str:
+    """Return what parts the cells: most lines have as many as the first one then, and most of these are numbers."""
+
+    def rank(mark: str) -> tuple[int, float, int, bool]:
+        rows = [line.split(mark) for line in lines]
+        alike = [row for row in rows if len(row) == len(rows[0])]
+        cells = [cell.strip(' "') for row in alike[1:] or alike for cell in row]
+        numbers = sum(bool(NUMBER.fullmatch(cell) or (mark != "," and COMMA.fullmatch(cell))) for cell in cells)
+        return len(alike), numbers / len(cells), len(rows[0]), mark == ","
+
+    return max((mark for mark in ",;\t|" if mark in lines[0]), key=rank, default=",")
+
+
+def _lines_alike(text: str, mark: str) -> list[str]:
+    """Return the first line's cells, if all lines have as many: pandas would fill short ones with missing values."""
+    first: list[str] = []
+    empty = 0
+    lines = csv.reader(io.StringIO(text), delimiter=mark, strict=True)
+    try:
+        for cells in lines:
+            if not cells or (len(cells) == 1 and not cells[0].strip()):
+                empty = empty or lines.line_num
+                continue
+            first = first or cells
+            if len(cells) != len(first):
+                many, here = (f"{n} cell" + "s" * (n != 1) for n in (len(first), len(cells)))
+                raise _Unfit(f"line {lines.line_num} has {here}, but the first line has {many} (parted by {mark!r}).")
+            if empty and len(first) == 1:
+                raise _Unfit(f"line {empty} is empty, and lines follow. Write nan for a value that is missing.")
+    except csv.Error as error:
+        raise _Unfit(f"line {lines.line_num}: {error}.") from None
+    return first
+
+
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 
 
@@ -207,11 +306,13 @@ def _is_data(cells: Sequence[str], decimal: str) -> bool:
             return False
         return True
 
-    def moment(cell: str) -> bool:
-        return bool(re.match(r"\s*(\d{4}-\d{1,2}|\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4})", cell))
-
     first, *others = cells
-    return (number(first) or moment(first)) and all(number(cell) or not cell.strip() for cell in others)
+    return (number(first) or _moment(first)) and all(number(cell) or not cell.strip() for cell in others)
+
+
+def _moment(cell: str) -> bool:
+    """Return whether a cell begins like a time."""
+    return bool(re.match(r"\s*(\d{4}-\d{1,2}|\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4})", cell))
 
 
 def _counts(cells: Sequence[str]) -> bool:

@@ -25,7 +25,8 @@ from sswim.experiments.catalogue import find
 from sswim.experiments.experiment import Settings
 from sswim.machine import peak_memory
 from sswim.options import Run, check_integer, warn
-from sswim.writing import whole_file
+from sswim.sealed import Damaged, check_type, is_whole, parse_json, seal
+from sswim.writing import check_place, whole_file
 
 try:
     import fcntl
@@ -34,6 +35,18 @@ except ImportError:  # Windows
 
 # What is recorded of every run besides its settings and scores.
 ABOUT = ("seconds", "peak_memory", "sswim", "torch", "machine", "threads")
+Plain = str | float | bool | None | list[str | float | bool | None]
+TYPES: dict[str, Any] = {
+    "experiment": str,
+    "settings": dict[str, Plain],
+    "scores": dict[str, Plain],
+    "seconds": float,
+    "peak_memory": int | None,
+    "sswim": str,
+    "torch": str,
+    "machine": str,
+    "threads": int,
+}
 # What ends one run and not the others: a diverging training, a series too short for a horizon, too little memory.
 FAILURES = (ValueError, ArithmeticError, RuntimeError, MemoryError)
 
@@ -98,8 +111,11 @@ def run(
     if verbose:
         shown = ", ".join(dict.fromkeys(str(settings.get("data", "")) for settings in cells))
         Console(stderr=True).print(f"{len(cells)} runs on {shown}, kept in {out}", highlight=False, markup=False)
-    (out / "runs").mkdir(parents=True, exist_ok=True)
+    _check_folder(out)
     files = [_file(out, settings) for settings in cells]
+    for path in files if resume else ():
+        if path.exists():
+            _record(path, name)  # a damaged one is told before hours of work
     failed: dict[Path, tuple[Settings, Exception]] = {}
     with Run(verbose=verbose) as progress, progress.step(name):
         for settings, path in progress.count(list(zip(cells, files, strict=True))):
@@ -133,6 +149,15 @@ def run(
     return load_runs(name, out, there)
 
 
+def _check_folder(out: Path) -> None:
+    """Make the folder of an experiment, and try to write there."""
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"--out: the folder {out} cannot be made ({error.strerror}).") from error
+    check_place(out / "table.md")
+
+
 def _measure(name: str, settings: Settings, path: Path, resume: bool) -> None:
     """Do a run, and write its file."""
     measure, checkpoint = find(name).measure, path.with_suffix(".checkpoint")
@@ -156,7 +181,7 @@ def _measure(name: str, settings: Settings, path: Path, resume: bool) -> None:
         "resumed": resumed,  # then the seconds are those of its last part
     }
     with whole_file(path) as part:
-        part.write_text(json.dumps(answer, indent=1) + "\n")
+        part.write_text(json.dumps(seal(answer), indent=1) + "\n")
     checkpoint.unlink(missing_ok=True)
 
 
@@ -182,21 +207,38 @@ def _claim(path: Path) -> Iterator[bool]:
             lock.unlink(missing_ok=True)
 
 
+def _record(path: Path, name: str) -> Settings:
+    """Return what the file of a run holds, checked."""
+    try:
+        record = parse_json(path.read_bytes())
+        check_type("a run", record, dict[str, object])
+        if "checksum" in record and not is_whole(record):  # runs of sswim 0.1 have none
+            raise Damaged("it has changed since it was written")
+        lacking = [key for key in TYPES if key not in record]
+        if lacking:
+            raise Damaged(f"it lacks {', '.join(lacking)}")
+        for key, kind in TYPES.items():
+            check_type(key, record[key], kind)
+        check_type("data", record["settings"].get("data", ""), str)
+        lacking = [key for key in find(name).order if key not in record["settings"] and key not in record["scores"]]
+        if record["experiment"] == name and lacking:
+            raise Damaged(f"it lacks {', '.join(lacking)}")
+    except Damaged as error:
+        raise ValueError(f"{path}: not the file of a run, or damaged ({error}). Remove it, and run again.") from None
+    if record["experiment"] != name:
+        raise ValueError(f"{path}: a run of {record['experiment']!r}, not of {name!r}. Name another folder.")
+    return record
+
+
 def load_runs(name: str, out: Path, files: Sequence[Path] | None = None) -> pd.DataFrame:
     """Return the runs of an experiment in a folder, one row each: settings, scores, seconds, memory and machine."""
     find(name)
     rows: list[Settings] = []
     settings: dict[str, None] = {}
     for path in sorted((out / "runs").glob("[!.]*.json")) if files is None else files:
-        try:
-            record = json.loads(path.read_text())
-            rows.append({**record["settings"], **record["scores"], **{key: record[key] for key in ABOUT}})
-            settings |= dict.fromkeys(record["settings"])
-            other = record["experiment"]
-        except (ValueError, KeyError) as error:
-            raise ValueError(f"{path}: not the file of a run, or damaged ({error}). Remove it, and run again.") from error
-        if other != name:
-            raise ValueError(f"{path}: a run of {other!r}, not of {name!r}. Name another folder.")
+        record = _record(path, name)
+        rows.append({**record["settings"], **record["scores"], **{key: record[key] for key in ABOUT}})
+        settings |= dict.fromkeys(record["settings"])
     if not rows:
         raise ValueError(f"{out}: holds no runs. Run the experiment first.")
     versions = sorted({row["sswim"] for row in rows} - {__version__})
@@ -216,9 +258,13 @@ def render(name: str, out: Path, runs: pd.DataFrame | None = None) -> str:
     experiment = find(name)
     runs = experiment.sort(load_runs(name, out) if runs is None else runs)
     text = markdown(experiment.table(runs))
-    (out / "table.md").write_text(text + "\n")
-    runs.to_csv(out / "runs.csv", index=False)
-    experiment.draw(runs).savefig(out / "picture.png", dpi=130)
+    figure = experiment.draw(runs)
+    with whole_file(out / "table.md") as part:
+        part.write_text(text + "\n")
+    with whole_file(out / "runs.csv") as part:
+        runs.to_csv(part, index=False)
+    with whole_file(out / "picture.png") as part:
+        figure.savefig(part, dpi=130)
     return text
 
 

@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from sswim.gradient.batches import Batches
 from sswim.network.network import SpikingNetwork
 from sswim.report import EpochRecord, TrainingDiverged, TrainingReport
-from sswim.writing import whole_file
+from sswim.sealed import Damaged, check_keys, check_type, read_sealed, write_sealed
 
 __all__ = ["Asked", "Descent", "Loss"]
 
@@ -29,6 +28,9 @@ Asked = dict[str, int | float | str | None | list[str]]
 TEMPORAL = ("delays", "supports", "refractory_supports")
 # No kernel may shrink below this many steps, where the grid of lags would begin to miss it.
 LEAST_SUPPORT = 1.0
+# What Adam keeps of each parameter, and between which bounds.
+ADAM = ("step", "exp_avg", "exp_avg_sq")
+LIMITS = {"step": (0.0, 1e12), "exp_avg_sq": (0.0, math.inf)}
 
 
 class Descent:
@@ -181,9 +183,7 @@ class Descent:
             "last_gain": self.last_gain,
             "stopped": self.report.stopped,
         }
-        with whole_file(path) as part:
-            metadata = {"sswim-training": json.dumps(header)}
-            part.write_bytes(to_bytes({k: v.cpu().contiguous() for k, v in tensors.items()}, metadata=metadata))
+        write_sealed(path, "sswim-training", header, tensors)
 
     def _fingerprint(self) -> str:
         """Return a hash of the parameters that are not trained: a checkpoint of another network has another."""
@@ -192,15 +192,15 @@ class Descent:
 
     @torch.no_grad()
     def load(self, path: Path, asked: Asked) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint. Nothing changes if it is not one of this training."""
         try:
-            with safe_open(path, framework="pt") as file:
-                header = json.loads((file.metadata() or {})["sswim-training"])
-                tensors = {k: file.get_tensor(k) for k in file.keys()}
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            header, tensors = self._checked(path)
+        except OSError as error:
+            raise OSError(f"checkpoint: {path} cannot be read ({error.strerror}).") from error
+        except Damaged as error:
             raise ValueError(
                 f"checkpoint: {path} is not a checkpoint of a training, or damaged ({error}). Remove it, or name another."
-            ) from error
+            ) from None
         wanted = json.loads(json.dumps(asked))
         wrong = [k for k in wanted if header["asked"].get(k) != wanted[k]]
         if wrong or header["values"] != self._fingerprint():
@@ -209,13 +209,49 @@ class Descent:
             raise ValueError(
                 f"checkpoint: {path} is of a training with {changed}. Train with the same, remove it, or name another."
             )
+        self._check_sizes(path, tensors)
         for name, p in self.trained.items():
             p.copy_(tensors[f"now.{name}"]), self.best[name].copy_(tensors[f"best.{name}"])
-            kept = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"adam.{name}.")}
+            kept = {k: tensors[f"adam.{name}.{k}"] for k in ADAM}
             self.optimizer.state[p] = {k: v if k == "step" else v.to(p.device) for k, v in kept.items()}
         self.report.records = [EpochRecord(**r) for r in header["records"]]
         self.report.best_epoch, self.last_gain = header["best_epoch"], header["last_gain"]
         self.report.stopped = header["stopped"] if header["stopped"] != "time" else ""
+
+    @staticmethod
+    def _checked(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the header and the tensors of a checkpoint, if they are whole and of the right types."""
+        file = read_sealed(path, "sswim-training")
+        if not file.whole:
+            raise Damaged("it has changed since it was written")
+        types = {"asked": dict, "values": str, "records": list, "best_epoch": int, "last_gain": int, "stopped": str}
+        header, hints = check_keys("the header", file.header, list(types)), get_type_hints(EpochRecord)
+        for key, kind in types.items():
+            check_type(key, header[key], kind)
+        for record in header["records"]:
+            for key, value in check_keys("an epoch", record, list(hints)).items():
+                check_type(key, value, hints[key])
+        epochs = [record["epoch"] for record in header["records"]]
+        if epochs != list(range(len(epochs))) or not {header["best_epoch"], header["last_gain"]} <= set(epochs):
+            raise Damaged("its epochs are not in order")
+        return header, file.tensors
+
+    def _check_sizes(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse tensors that are not of the sizes of this training, or not finite."""
+        wanted = {f"{part}.{name}": p for name, p in self.trained.items() for part in ("now", "best")}
+        for name, p in self.trained.items():
+            wanted |= {f"adam.{name}.{key}": p if key != "step" else torch.zeros(()) for key in ADAM}
+        for name in sorted(wanted.keys() | tensors.keys()):
+            found, like = tensors.get(name), wanted.get(name)
+            least, most = LIMITS.get(name.rpartition(".")[2], (-math.inf, math.inf))
+            if found is None or like is None or found.shape != like.shape or found.dtype != like.dtype:
+                right = False
+            else:
+                right = bool((torch.isfinite(found) & (found >= least) & (found <= most)).all())
+            if not right:
+                raise ValueError(
+                    f"checkpoint: {path} is damaged ({name} is not that of the network). Remove it, or name another."
+                )
 
 
 class SpikeCount:

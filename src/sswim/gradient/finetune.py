@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from sswim.gradient.descent import Asked, Descent, Loss
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, Seed, check_integer, check_positive
 from sswim.report import EpochRecord, TrainingReport
+from sswim.writing import check_place
 
 __all__ = ["Schedule", "finetune", "train_network"]
 
@@ -61,8 +62,9 @@ class Schedule(Options):
     min_improvement: float = 1e-6
     clip: float | None = 1.0
     time_limit: str | float | None = None
-    checkpoint: Path_ | None = None
-    callback: Callable[[EpochRecord], bool | None] | None = None
+    # Of a process, not of a model: a model file that named a path would make a later fit write there.
+    checkpoint: Path_ | None = field(default=None, metadata={"in_files": False})
+    callback: Callable[[EpochRecord], bool | None] | None = field(default=None, metadata={"in_files": False})
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
@@ -197,8 +199,7 @@ def train_network(
     path = None if schedule.checkpoint is None else Path(schedule.checkpoint)
     asked = _asked(schedule, run, state)
     if path is not None:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"checkpoint: the folder {path.parent} does not exist.")
+        check_place(path, name="checkpoint")
         asked["data"] = [part.fingerprint() for part in (train, held_out) if part is not None]
     if path is not None and path.exists():
         state.load(path, asked)

@@ -118,8 +118,8 @@ class Morlet:
     breaks: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
 
     def __post_init__(self) -> None:
-        if not self.decay >= 0:
-            raise ValueError(f"Morlet: decay must be >= 0, got {self.decay!r}; the paper uses 3 or 1.")
+        if not 0 <= self.decay < math.inf:
+            raise ValueError(f"Morlet: decay must be a finite number >= 0, got {self.decay!r}; the paper uses 3 or 1.")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Evaluate the kernel elementwise."""

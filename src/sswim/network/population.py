@@ -22,6 +22,8 @@ __all__ = ["REACH", "Population"]
 
 # Thresholds lie between minus this and this, in deviations.
 REACH = 4.0
+# Neurons of a population, at most: float32 tells their thresholds apart.
+MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Population:
     neurons: int
 
     def __post_init__(self) -> None:
-        check_integer("population", self.neurons, 1)
+        if check_integer("population", self.neurons, 1) > MOST:
+            raise ValueError(f"population must be at most {MOST:,}, got {self.neurons!r}.")
 
     @property
     def distance(self) -> float:
@@ -77,6 +80,7 @@ class Population:
 
     def spread_out(self, count: int) -> Tensor:
         """Return the numbers (count,) of neurons that lie evenly spaced over the middle half of the population."""
+        count = min(count, self.neurons)
         first, last = 0.25 * (self.neurons - 1), 0.75 * (self.neurons - 1)
         return torch.linspace(first, last, count, dtype=torch.float64).round().long().unique()
 

@@ -190,7 +190,7 @@ class LagReadout(nn.Module):
         extra = 2 * self._chosen * self._bins + sizes.covariates * self._bins + sizes.traces
         common = sizes.groups * (self._bins + 1)
         fixed("spreads", torch.ones(sizes.groups, sizes.outputs), True)
-        fixed("lag_directions", torch.eye(sizes.window).flip(0)[:, : sizes.lags], True)
+        fixed("lag_directions", torch.eye(sizes.window, sizes.lags).flip(0), True)
         fixed("extra_mean", torch.zeros(extra), True)
         fixed("extra_directions", torch.eye(extra, sizes.extra), True)
         fixed("common_mean", torch.zeros(common), True)

@@ -1,0 +1,1 @@
+"""Seeded generators of hostile input, which count what becomes of it."""
