@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from reprlib import repr as short
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from sswim._version import __version__
 from sswim.network import SpikingNetwork
-from sswim.options import warn
 from sswim.schema import CLASSES, NetworkSettings, build, check_model, file_fields
 from sswim.sealed import Damaged, check_keys, check_type, fits, parse_json, read_sealed, write_sealed
 from sswim.writing import check_place
@@ -154,7 +154,7 @@ def _unsaved(name: str, value: Json) -> bool:
     """Return whether a value was an object of the user's own, and warn of it."""
     if not (isinstance(value, dict) and list(value) == ["unsaved"]):
         return False
-    warn(
+    warnings.warn(
         f"load: {name} was an object of your own ({str(value['unsaved'])[:200]}), which a model file does not hold. "
         "Predictions do not need it; a new fit will use the default.",
         stacklevel=2,

@@ -175,7 +175,8 @@ class NetworkSettings:
         single = len(network.Population(read.population).spread_out(neurons)) if neurons else 0
         bins = len(lag_bins(sizes.window)) - 1
         extra, common = (2 * single + sizes.covariates) * bins + sizes.traces, sizes.groups * (bins + 1)
-        features = (2 + sizes.lags) * sizes.outputs + 1 + sizes.extra + sizes.common
+        features = (2 + sizes.lags) * sizes.outputs + 1 + sizes.extra + sizes.common + sizes.ahead
+        codes = sizes.known * (1 + single) * sizes.horizon
         shapes = {
             "weights": (sizes.groups, features, sizes.horizon * sizes.outputs),
             "spreads": (sizes.groups, sizes.outputs),
@@ -185,6 +186,8 @@ class NetworkSettings:
             "common_mean": (common,),
             "common_directions": (common, sizes.common),
         }
+        if codes:
+            shapes |= {"ahead_mean": (codes,), "ahead_directions": (codes, sizes.ahead)}
         for name, shape in shapes.items():
             _same(f"network.readout.{name}", state.get(f"readout.{name}"), shape, dtype)
 
@@ -277,7 +280,8 @@ def _check_series(model: ForecastModel) -> None:
     if isinstance(out, LagReadout):
         groups = len(series.channels) if series.shared else 1
         # A network that is trained from scratch has one set of weights for all channels.
-        if out.sizes.groups not in {groups, 1} or out.sizes.covariates != len(series.covariates):
+        inputs = out.sizes.covariates, out.sizes.known
+        if out.sizes.groups not in {groups, 1} or inputs != (len(series.covariates), len(series.known)):
             raise Damaged("the network's output and the encoder have different sizes")
     check_choice("missing", model.missing, ("error", "interpolate"))
     if model.columns is not None and len(set(model.columns)) != columns:
@@ -304,6 +308,8 @@ def _check_encoder(series: SeriesEncoder) -> int:
     seen = series.covariates
     if sorted(set(seen)) != list(seen) or not set(seen) < set(range(columns)):
         raise Damaged(f"covariates must be some of {columns} columns, in order, got {seen!r}")
+    if sorted(set(series.known)) != list(series.known) or not set(series.known) <= set(seen):
+        raise Damaged(f"known must be some of the covariates {seen!r}, in order, got {series.known!r}")
     return columns
 
 
