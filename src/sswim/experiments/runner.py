@@ -271,7 +271,7 @@ def render(name: str, out: Path, runs: pd.DataFrame | None = None) -> str:
 def markdown(table: pd.DataFrame) -> str:
     """Return a table as Markdown, numbers with three digits or more."""
 
-    def cell(value: Any) -> str:
+    def cell(value: object) -> str:
         if not isinstance(value, float):
             return str(value)
         if pd.isna(value):

@@ -33,7 +33,7 @@ __all__ = ["LEVELS", "Direct", "default_constants", "held_out_errors"]
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
 # Directions of lags, of single neurons with traces and covariates, of what all channels do together, and of what is known
 # ahead, at most.
-LAGS, EXTRA, COMMON, AHEAD = 96, 64, 80, 96
+LAGS, EXTRA, COMMON, AHEAD = 192, 64, 80, 96
 # Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
 RECENT = 0.25
 # Samples (windows of a channel) for the sums, and for directions, at most; windows whose errors are kept for intervals.
