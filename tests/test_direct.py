@@ -255,11 +255,11 @@ def test_sums_are_those_of_all_windows_whatever_the_chunks(fitted):
 
 def test_directions_of_lags_are_orthonormal_recent_lags_and_principal_ones():
     rows = waves(900, noise=0.5)
-    model = Forecaster(150, HORIZON, hidden=(2,), random_state=0, verbose=0).fit(rows)
+    model = Forecaster(250, HORIZON, hidden=(2,), random_state=0, verbose=0).fit(rows)
     directions = model.network_.readout.lag_directions.double()
-    assert directions.shape == (150, 96)
-    torch.testing.assert_close(directions.T @ directions, torch.eye(96, dtype=torch.float64), rtol=0, atol=1e-5)
-    assert torch.equal(directions[-24:, -24:], torch.eye(24, dtype=torch.float64)), "the most recent lags stand alone"
+    assert directions.shape == (250, 192)
+    torch.testing.assert_close(directions.T @ directions, torch.eye(192, dtype=torch.float64), rtol=0, atol=1e-5)
+    assert torch.equal(directions[-48:, -48:], torch.eye(48, dtype=torch.float64)), "the most recent lags stand alone"
     assert model.network_.readout.spreads.shape == (CHANNELS, 1)
 
 
