@@ -295,10 +295,8 @@ class Forecaster(Estimator[ForecastModel]):
         check_is_fitted(self)
         model, several = self.model_, is_several(X)
         parts = [self._series(part) for part in (list(X) if several else [X])]  # type: ignore[arg-type]
-        for series in parts:
-            if len(series.segments[-1]) < model.window:
-                rows = len(series.segments[-1])
-                raise ValueError(f"series: a forecast needs the last {model.window} rows (window) without a gap, got {rows}.")
+        for number, series in enumerate(parts):
+            series.check_window(model.window, f"series[{number}]" if several else "series")
         values = model.forecast([torch.from_numpy(series.segments[-1]) for series in parts])
         results = [self._labelled(value, series) for value, series in zip(values, parts, strict=True)]
         return values if several and not isinstance(X, (list, tuple)) else results if several else results[0]
@@ -365,8 +363,12 @@ class Forecaster(Estimator[ForecastModel]):
         return self.model_.costs([torch.from_numpy(segment) for segment in segments])
 
     def score(self, X: SeriesLike, y: object = None) -> float:
-        """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean."""
-        return 1 - self.evaluate(X).rse ** 2
+        """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean.
+
+        Where nothing moves, the score is 1 for forecasts without an error and 0 for others, as in scikit-learn.
+        """
+        found = self.evaluate(X)
+        return float(found.rmse == 0) if np.isnan(found.rse) else 1 - found.rse**2
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -96,8 +97,9 @@ class ForecastModel:
         quantiles = self.report.solution.quantiles
         if quantiles is None:
             raise ValueError("predict_interval needs a Forecaster fitted with readout='direct'.")
-        if not LEVELS[0] <= coverage <= LEVELS[-1]:
-            raise ValueError(f"coverage must lie between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
+        number = isinstance(coverage, numbers.Real) and not isinstance(coverage, bool)
+        if not number or not LEVELS[0] <= coverage <= LEVELS[-1]:
+            raise ValueError(f"coverage must be a number between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
         above = int(np.searchsorted(LEVELS, coverage).clip(1))
         part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
         low, high = quantiles[above - 1], quantiles[above]

@@ -17,6 +17,8 @@ __all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "f
 
 # Deviations from a window's mean are limited to this many of a channel's usual deviations.
 LIMIT = 5.0
+# Scaled values are limited to this: their squares must not overflow in float32.
+FAR = 1e12
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,9 @@ class SeriesEncoder:
         outliers = find_outliers(rows) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
         rows = rows.clamp(*torch.from_numpy(outliers))
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
+        if scaling.kind == "none" and max(high.max(), -low.min()) > FAR:
+            most = max(high.max(), -low.min())
+            raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}: scale them, or use another.")
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
         return cls(low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
@@ -164,7 +169,8 @@ class SeriesEncoder:
         """Encode rows (rows, columns) in the data's own units."""
         channels, covariates = self.channels, list(self.covariates)
         clipped = rows.clamp(torch.from_numpy(self.low), torch.from_numpy(self.high)) if self.scaling.clip else rows
-        scaled, seen = ((r - torch.from_numpy(self.offset)) / torch.from_numpy(self.span) for r in (rows, clipped))
+        offset, span = torch.from_numpy(self.offset), torch.from_numpy(self.span)
+        scaled, seen = (((r - offset) / span).clamp(-FAR, FAR) for r in (rows, clipped))
         dtype = torch.float64 if self.precise else torch.float32
         return Encoded(scaled[:, channels], seen[:, channels].to(dtype), seen[:, covariates].to(dtype))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,9 +14,13 @@ from torch import Tensor
 
 from sswim.data.events import EventStreams, ExactEvents, is_events
 from sswim.data.spikes import ENCODERS, SpikeEncoder
+from sswim.data.windows import MOST
 from sswim.options import resolve
 
 __all__ = ["InputEncoder", "check_encoder"]
+
+# The largest intensity: differences must not overflow.
+INTENSITY = 1e150
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,18 @@ class InputEncoder:
             events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
             streams = events.encode(X)  # type: ignore[arg-type]
             return cls(events, (streams.window, streams.inputs), streams.layout, None, streams.pixels), streams
+        if is_events(X):
+            raise ValueError(f"encoder must be 'auto' or an ExactEvents object where X holds events, got {encoder!r}.")
         array = _array(X)
+        if encoder == "auto" and array.ndim > 4:
+            raise ValueError(
+                f"X: an array {array.shape} of {array.ndim} dimensions may be frames in time, or images. Pass frames as (samples, "
+                "steps, channels), with X.reshape(*X.shape[:2], -1), and images with encoder='image'; 'auto' cannot tell them."
+            )
         chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
         if chosen is None and array.ndim != 3:
             raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
+        _check_size(array, INTENSITY if chosen is not None else MOST)
         found = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
         values, scale = _tensor(array), None
         if found is not None:
@@ -99,9 +112,10 @@ class InputEncoder:
                     "samples of the same shape as to fit."
                 )
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got {array.shape[1:]}.")
+        _check_size(array, MOST if self.scale is None else INTENSITY)
         values = _tensor(array)
-        if self.scale is None:
-            return values
+        if self.scale is None or not len(values):
+            return values.flatten(1) if self.scale is not None else values
         low, high = float(values.min()), float(values.max())
         if low < self.scale[0] or high > self.scale[1]:
             warnings.warn(
@@ -120,8 +134,25 @@ def check_encoder(name: str, encoder: object) -> object:
 
 
 def _array(X: object) -> np.ndarray:
-    """Return samples as a finite array of numbers."""
-    return check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
+    """Return samples as a finite array of numbers, none of them empty."""
+    if isinstance(X, Mapping):
+        raise TypeError(f"X must be an array, a table, or a list of events, got a {type(X).__name__}.")
+    try:
+        array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
+    except (TypeError, ValueError) as error:
+        uneven = "inhomogeneous" in str(error)
+        text = "samples must all have the same shape, or be events (times, channels)." if uneven else str(error)
+        raise type(error)(f"X: {text}") from None
+    if not array[:1].size:
+        raise ValueError(f"X: samples must hold at least one number, got 0 feature(s) (shape={array.shape}).")
+    return array
+
+
+def _check_size(array: np.ndarray, most: float) -> None:
+    """Refuse numbers that would overflow."""
+    largest = float(np.abs(array).max()) if array.size else 0.0
+    if largest > most:
+        raise ValueError(f"X must lie between -{most:g} and {most:g}, got {largest:g}: scale it.")
 
 
 def _tensor(array: np.ndarray) -> Tensor:

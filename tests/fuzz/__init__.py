@@ -1,0 +1,1 @@
+"""Fuzzing: random problems and damaged files, from seeds. `make fuzz` runs it."""
