@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
+from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns, find_resting
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
 from sswim.estimator import Estimator
@@ -184,10 +184,12 @@ class Forecaster(Estimator[ForecastModel]):
         series.check_length(self.window, self.horizon, len(windows))
         series.warn_of_gaps(self.window, self.horizon)
         kept = kept_for_training(len(windows), self.validation)
+        covariates = find_columns(self.covariates, series.columns, series.channels)
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],
             options.scaling,
-            covariates=find_columns(self.covariates, series.columns, series.channels),
+            covariates=covariates,
+            resting=find_resting(windows.rows[windows.covered(len(windows))], covariates),
             shared=self.channels == "shared",
             window=self.window,
             precise=self.dtype == "float64",
@@ -238,7 +240,7 @@ class Forecaster(Estimator[ForecastModel]):
 
     def _network(self, encoder: SeriesEncoder, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""
-        shared, channels = self.channels == "shared", len(encoder.channels)
+        shared, channels = self.channels == "shared", len(encoder.moving)
         scratch = options.training is not None and options.training.from_scratch
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         outputs, sharing = (1, 0 if scratch else channels) if shared else (channels, 0)

@@ -103,7 +103,7 @@ class ForecastModel:
         above = int(np.searchsorted(LEVELS, coverage).clip(1))
         part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
         low, high = quantiles[above - 1], quantiles[above]
-        return (low + part * (high - low)) * self.encoder.span[self.encoder.channels]
+        return self.encoder.spread((low + part * (high - low)) * self.encoder.span[self.encoder.moving])
 
     @torch.no_grad()
     def _forecasts(self, samples: SeriesWindows) -> Iterator[tuple[Tensor, Tensor]]:
@@ -126,16 +126,18 @@ class ForecastModel:
 
     def backtest(self, rows: Sequence[Tensor]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""
-        truth = Windows([r[:, self.encoder.channels] for r in rows], self.window, self.horizon)
+        whole = Windows(rows, self.window, self.horizon)
         segments = [self.encoder(r) for r in rows]
         for numbers, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
-            yield truth.targets(numbers).numpy(), self.encoder.forecast(y)
+            last = whole.rows[whole.starts[numbers] + self.window - 1]
+            yield whole.targets(numbers)[:, :, self.encoder.channels].numpy(), self.encoder.forecast(y, last)
 
     def forecast(self, rows: Sequence[Tensor]) -> np.ndarray:
         """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""
         segments = [self.encoder(r[-self.window :]) for r in rows]
         samples = SeriesWindows(self.encoder, segments, self.window, 0)
-        return np.concatenate([self.encoder.forecast(y) for _, y in self._forecasts(samples)])
+        last = torch.stack([r[-1] for r in rows])
+        return np.concatenate([self.encoder.forecast(y, last[n]) for n, y in self._forecasts(samples)])
 
     @torch.no_grad()
     def costs(self, rows: Sequence[Tensor], windows: int = 200) -> Costs:
@@ -150,7 +152,7 @@ class ForecastModel:
             sampled += float(sum(a.sum() for a in network.hidden_spikes(samples.inputs(index))))
             if isinstance(readout, LagReadout):
                 populations += float(readout.spikes(samples.past(index).to(readout.weights).transpose(1, 2)).sum())
-        forecasts = len(picked) * len(self.encoder.channels)
+        forecasts = len(picked) * len(self.encoder.moving)
         reached = self.horizon * network.outputs
         if isinstance(readout, LagReadout) and bool((readout.weights[:, readout.parts["common"]] != 0).any()):
             reached *= readout.sizes.groups  # spikes of one channel reach the outputs of all

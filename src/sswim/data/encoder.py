@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sswim.options import Options, check_choice
 
-__all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "standard_scales"]
+__all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "find_resting", "standard_scales"]
 
 # Deviations from a window's mean are limited to this many of a channel's usual deviations.
 LIMIT = 5.0
@@ -100,6 +101,9 @@ class SeriesEncoder:
     window : int
     precise : bool
         Whether the network computes in float64.
+    resting : tuple of int
+        Columns that never move in the rows of the fit. They stay where they are, and the network does not see them: what it
+        learns of the others does not depend on them.
     """
 
     low: np.ndarray
@@ -113,10 +117,19 @@ class SeriesEncoder:
     shared: bool
     window: int
     precise: bool
+    resting: tuple[int, ...] = ()
 
     @classmethod
     def fit(
-        cls, rows: Tensor, scaling: Scaling, *, covariates: Sequence[int], shared: bool, window: int, precise: bool
+        cls,
+        rows: Tensor,
+        scaling: Scaling,
+        *,
+        covariates: Sequence[int],
+        shared: bool,
+        window: int,
+        precise: bool,
+        resting: Sequence[int] = (),
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows."""
         outliers = find_outliers(rows) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
@@ -127,7 +140,9 @@ class SeriesEncoder:
             raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}: scale them, or use another.")
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
-        return cls(low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise)
+        return cls(
+            low, high, outliers, offset, span, floor, tuple(covariates), scaling, shared, window, precise, tuple(resting)
+        )
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
         """Warn of columns that never move in the training windows."""
@@ -151,10 +166,15 @@ class SeriesEncoder:
         return np.setdiff1d(np.arange(len(self.low)), np.asarray(self.covariates, dtype=int)).tolist()
 
     @property
+    def moving(self) -> list[int]:
+        """Columns that the network forecasts."""
+        return [c for c in self.channels if c not in self.resting]
+
+    @property
     def inputs(self) -> int:
         """How many inputs the network has."""
         views = 2 if self.scaling.kind == "adaptive" else 1
-        return (1 if self.shared else len(self.channels)) * views + len(self.covariates)
+        return (1 if self.shared else len(self.moving)) * views + len(self.covariates)
 
     @property
     def relative(self) -> bool:
@@ -167,12 +187,12 @@ class SeriesEncoder:
 
     def __call__(self, rows: Tensor) -> Encoded:
         """Encode rows (rows, columns) in the data's own units."""
-        channels, covariates = self.channels, list(self.covariates)
+        moving, covariates = self.moving, list(self.covariates)
         clipped = rows.clamp(torch.from_numpy(self.low), torch.from_numpy(self.high)) if self.scaling.clip else rows
         offset, span = torch.from_numpy(self.offset), torch.from_numpy(self.span)
         scaled, seen = (((r - offset) / span).clamp(-FAR, FAR) for r in (rows, clipped))
         dtype = torch.float64 if self.precise else torch.float32
-        return Encoded(scaled[:, channels], seen[:, channels].to(dtype), seen[:, covariates].to(dtype))
+        return Encoded(scaled[:, moving], seen[:, moving].to(dtype), seen[:, covariates].to(dtype))
 
     def views(self, seen: Tensor, rows: Tensor) -> Tensor:
         """Return what the hidden layers see of windows (..., window), scaled and not clipped: (views, ..., window)."""
@@ -183,13 +203,31 @@ class SeriesEncoder:
         return relative[None] if self.scaling.kind == "window" else torch.stack([seen, relative])
 
     def decode(self, values: Tensor) -> np.ndarray:
-        """Bring scaled values (..., channels) back to the data's own units."""
-        channels = self.channels
-        return values.double().cpu().numpy() * self.span[channels] + self.offset[channels]
+        """Bring scaled values (..., moving columns) back to the data's own units."""
+        moving = self.moving
+        return values.double().cpu().numpy() * self.span[moving] + self.offset[moving]
 
-    def forecast(self, values: Tensor) -> np.ndarray:
-        """Bring forecasts (..., channels) to the data's own units, and none below its floor."""
-        return np.maximum(self.decode(values), self.floor[self.channels])
+    def forecast(self, values: Tensor, last: Tensor) -> np.ndarray:
+        """Return forecasts (windows, horizon, channels) in the data's own units, none below its floor.
+
+        Parameters
+        ----------
+        values : Tensor of shape (windows, horizon, moving columns)
+            The network's.
+        last : Tensor of shape (windows, columns)
+            Last row of each window, where a column that rests stays.
+        """
+        found = self.spread(self.decode(values), last.numpy()[:, None, self.channels])
+        return np.maximum(found, self.floor[self.channels])
+
+    def spread(self, values: np.ndarray, others: npt.ArrayLike = 0.0) -> np.ndarray:
+        """Return values (..., channels) from those of the moving columns, (..., moving columns), and those of `others`."""
+        if not self.resting:
+            return values
+        found = np.empty((*values.shape[:-1], len(self.channels)))
+        found[...] = others
+        found[..., np.isin(self.channels, self.moving)] = values
+        return found
 
 
 def standard_scales(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,6 +273,20 @@ def find_columns(covariates: Sequence[Hashable], names: Sequence[Hashable] | Non
     if len(set(found)) < len(found) or len(found) == columns:
         raise ValueError(f"covariates: must name different columns, and leave one to forecast, got {covariates!r}.")
     return sorted(found)
+
+
+def find_resting(rows: Tensor, covariates: Sequence[int]) -> list[int]:
+    """Return the columns of (rows, columns) that never move, without covariates; none if there is no other column left.
+
+    Examples
+    --------
+    >>> find_resting(torch.tensor([[1.0, 2.0], [1.0, 3.0]]), []), find_resting(torch.ones(5, 2), [])
+    ([0], [])
+    """
+    still = (rows.amin(dim=0) == rows.amax(dim=0)).tolist() if len(rows) else []
+    channels = [c for c in range(rows.shape[1]) if c not in covariates]
+    found = [c for c in channels if still and still[c]]
+    return found if len(found) < len(channels) else []
 
 
 def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:
