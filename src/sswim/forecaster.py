@@ -82,7 +82,7 @@ class Forecaster(Estimator[ForecastModel]):
     device : str
         Where to compute, such as ``"cpu"`` or ``"cuda"``.
     memory : str or int
-        Memory budget, such as ``"2GB"``. With many channels, more memory allows more directions of features.
+        Memory budget, such as ``"2GB"``. It decides how much is computed at once, and not what comes out.
     random_state : int or numpy generator, optional
         Same seed, same model.
     verbose : int

@@ -253,7 +253,7 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
     if absent.all(axis=0).any():
         channel = int(absent.all(axis=0).argmax())
         label = columns[channel] if columns is not None else channel
-        raise ValueError(f"{name}: channel {label!r} is NaN throughout, so that nothing can be interpolated. Drop it.")
+        raise ValueError(f"{name}: a channel must hold some numbers to interpolate between, but {label!r} is NaN throughout. Drop it.")
     values = values.copy()
     rows = np.arange(len(values))
     for channel in np.flatnonzero(absent.any(axis=0)):
@@ -270,7 +270,7 @@ def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
     several = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
     cuts = list(given) if several else [given]  # type: ignore[arg-type]
     if any(isinstance(b, bool) or not isinstance(b, numbers.Integral) for b in cuts):
-        raise TypeError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
+        raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
     if not several:
         if cuts[0] < 1:
             raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
