@@ -128,9 +128,9 @@ class ForecastModel:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""
         whole = Windows(rows, self.window, self.horizon)
         segments = [self.encoder(r) for r in rows]
-        for numbers, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
-            last = whole.rows[whole.starts[numbers] + self.window - 1]
-            yield whole.targets(numbers)[:, :, self.encoder.channels].numpy(), self.encoder.forecast(y, last)
+        for n, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
+            last = whole.rows[whole.starts[n] + self.window - 1]
+            yield whole.targets(n)[:, :, self.encoder.channels].numpy(), self.encoder.forecast(y, last)
 
     def forecast(self, rows: Sequence[Tensor]) -> np.ndarray:
         """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""

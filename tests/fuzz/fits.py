@@ -34,7 +34,9 @@ training missing dtype device memory random_state verbose encoder fields class_w
 input_metric output_metric deeper_metric pairs weights normalizer span depth initial_batch lift population singles blocks traces
 common skip stride delays supports regularization assembly loss delta integrate epochs learning_rate batch_size surrogate rate
 scale merge kind samples""".split()
-RULE = re.compile(r"must|should|needs?\b|requires?|cannot|at least|at most|unknown|too |only|not |several|expect|contains|has \d|but ")
+RULE = re.compile(
+    r"must|should|needs?\b|requires?|cannot|at least|at most|unknown|too |only|not |several|expect|contains|has \d|but "
+)
 
 
 def clear(error: BaseException) -> bool:
@@ -46,7 +48,9 @@ def clear(error: BaseException) -> bool:
     if not raised.startswith(LIBRARY) and "/sklearn/utils/" not in raised:
         return False
     lines = str(error).splitlines()
-    lines = [line.removeprefix("- ") for line in lines[1:]] if re.match(r"\d+ mistakes:", lines[0] if lines else "") else lines[:1]
+    lines = (
+        [line.removeprefix("- ") for line in lines[1:]] if re.match(r"\d+ mistakes:", lines[0] if lines else "") else lines[:1]
+    )
     named = re.compile(r"\b(" + "|".join(NAMES) + r")\b")
     return bool(lines) and all(named.search(line) and RULE.search(str(error)) and len(line) > 15 for line in lines)
 

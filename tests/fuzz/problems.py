@@ -64,7 +64,10 @@ WRONG_OPTIONS = [
     (Scaling, {"kind": ["x", None, 3]}),
     (Counts, {"traces": [0, -1.0, (), (NAN,), "a"], "loss": ["x", None], "regularization": ["x", 3]}),
     (Voltage, {"horizon": [0, 2.5, None], "delta": [-1.0, NAN, "a", None], "integrate": ["x", None], "kernel": ["x", 3]}),
-    (Gradient, {"epochs": [0, -1, 2.5, None], "learning_rate": [0, -1.0, NAN, "a"], "batch_size": [0, 2.5], "surrogate": ["x", 3]}),
+    (
+        Gradient,
+        {"epochs": [0, -1, 2.5, None], "learning_rate": [0, -1.0, NAN, "a"], "batch_size": [0, 2.5], "surrogate": ["x", 3]},
+    ),
     (Poisson, {"steps": [0, 2.5, None], "rate": [-1.0, NAN, "a", None]}),
     (Rate, {"steps": [0, 2.5], "rate": [-1.0, NAN, "a"]}),
     (ExactEvents, {"steps": [0, 2.5, "a"], "scale": [0, -1.0, NAN, "a"], "merge": [0, 2.5], "inputs": [0, 2.5, "a"]}),
@@ -81,7 +84,19 @@ WRONG_STEPS = {
     "depth": ["x", 3],
     "initial_batch": [0, 1, 2.5, None, "a"],
 }
-WRONG_SERIES = ["text", None, 3.0, {"a": [1.0, 2.0]}, {1, 2}, object(), [[1.0], [1.0, 2.0]], [["a", "b"]] * 40, [], b"bytes", Ellipsis]
+WRONG_SERIES = [
+    "text",
+    None,
+    3.0,
+    {"a": [1.0, 2.0]},
+    {1, 2},
+    object(),
+    [[1.0], [1.0, 2.0]],
+    [["a", "b"]] * 40,
+    [],
+    b"bytes",
+    Ellipsis,
+]
 
 
 @dataclass
@@ -114,7 +129,7 @@ def problem(seed: int) -> Problem:
     return made
 
 
-# --- series ---------------------------------------------------------------------------------------------------------------------
+# series
 
 
 def _column(rng, rows: int) -> tuple[str, np.ndarray]:
@@ -151,7 +166,10 @@ def _values(rng, rows: int, channels: int) -> tuple[str, np.ndarray]:
 
 def _index(rng, rows: int) -> tuple[str, pd.Index]:
     """Return labels of rows, regular or not."""
-    start, kind = "2024-03-29 20:00", pick(rng, ["hours", "gap", "gaps", "zone", "autumn", "days", "months", "period", "numbers", "text"])
+    start, kind = (
+        "2024-03-29 20:00",
+        pick(rng, ["hours", "gap", "gaps", "zone", "autumn", "days", "months", "period", "numbers", "text"]),
+    )
     if kind == "zone":
         return kind, pd.date_range(start, periods=rows, freq="h", tz="Europe/Berlin")
     if kind == "autumn":
@@ -194,14 +212,18 @@ def _series(rng, rows: int, channels: int) -> tuple[str, object]:
     if rng.random() < 0.08:
         more, values = _spoiled(rng, values)
         text = f"{text} with {more}"
-    form = pick(rng, ["array", "array", "array", "frame", "frame", "frame", "list", "stack", "torch", "float32", "ints", "series"])
+    form = pick(
+        rng, ["array", "array", "array", "frame", "frame", "frame", "list", "stack", "torch", "float32", "ints", "series"]
+    )
     if form == "frame":
         more, found = _frame(rng, values)
         return f"frame {values.shape} by {more} of {text}", found
     if form == "list":
         cuts = sorted(rng.integers(0, max(rows, 1), 2))
         parts, mixed = np.split(values, cuts), rng.random() < 0.1
-        return f"list {[len(p) for p in parts]} x {channels} of {text}", [pd.DataFrame(p) if mixed and p is parts[0] else p for p in parts]
+        return f"list {[len(p) for p in parts]} x {channels} of {text}", [
+            pd.DataFrame(p) if mixed and p is parts[0] else p for p in parts
+        ]
     if form == "stack":
         return f"stack {values.shape} of {text}", np.stack([values, values[::-1]])
     if form == "ints":
@@ -231,7 +253,9 @@ def _readout(rng, channels: str):
             Direct(traces=pick(rng, [1.0, (1e-3, 1e9), INF, (2, 3, 4, 5)]), blocks=int(rng.integers(2, 20))),
             "trajectory",
             Trajectory(stride=int(rng.integers(1, 9)), kernel=pick(rng, KERNELS)),
-            Trajectory(delays=pick(rng, ["zero", "correlation"]), supports=pick(rng, ["fixed", "search"]), regularization="fixed"),
+            Trajectory(
+                delays=pick(rng, ["zero", "correlation"]), supports=pick(rng, ["fixed", "search"]), regularization="fixed"
+            ),
             Trajectory(assembly=pick(rng, ["exact", "fast", "auto"])),
         ],
     )
@@ -256,7 +280,11 @@ def _forecast(rng, made: Problem) -> None:
     if rng.random() < 0.05:
         window, horizon = pick(rng, [(1, 1), (1, 30), (60, 1), (rows, 1), (rows - 3, 1), (1, rows), (10**9, 1), (3, 10**9)])
     paper = rng.random() < 0.2
-    options = {"window": window, "horizon": horizon, "hidden": tuple(rng.integers(1, 15, size=1 + (rng.random() < 0.2)).tolist())}
+    options = {
+        "window": window,
+        "horizon": horizon,
+        "hidden": tuple(rng.integers(1, 15, size=1 + (rng.random() < 0.2)).tolist()),
+    }
     options |= {"random_state": int(rng.integers(1000)), "verbose": 0}
     choices = {
         "channels": lambda: pick(rng, ["shared", "joint"]),
@@ -268,7 +296,9 @@ def _forecast(rng, made: Problem) -> None:
         "memory": lambda: pick(rng, ["1MB", "5MB", "100MB", "2GB", 10**7, "1.5 GiB"]),
         "missing": lambda: pick(rng, ["error", "interpolate", "interpolate"]),
         "readout": lambda: _readout(rng, options.get("channels", "shared")),
-        "covariates": lambda: pick(rng, [[0] if channels > 1 else [], [channels - 1] if channels > 1 else (), ["c0"], (), list(range(channels - 1))]),
+        "covariates": lambda: pick(
+            rng, [[0] if channels > 1 else [], [channels - 1] if channels > 1 else (), ["c0"], (), list(range(channels - 1))]
+        ),
         "training": lambda: pick(rng, [Gradient(epochs=1), FromScratch(epochs=1)]),
     }
     rare = {"covariates": 0.12, "training": 0.04}
@@ -276,14 +306,19 @@ def _forecast(rng, made: Problem) -> None:
         if rng.random() < rare.get(name, 0.3):
             options[name] = choose()
     made.data, X = _series(rng, rows, channels)
-    breaks = pick(rng, [int(rng.integers(1, 80)), [rows // 2], np.array([rows // 3, rows // 2])]) if rng.random() < 0.08 else None
+    breaks = (
+        pick(rng, [int(rng.integers(1, 80)), [rows // 2], np.array([rows // 3, rows // 2])]) if rng.random() < 0.08 else None
+    )
     trouble = rng.random()
     if trouble < 0.07:
         _mistake(rng, made, options, WRONG_FORECASTS)
     elif trouble < 0.085:
         made.wrong, made.data, X = "X", "nonsense", pick(rng, WRONG_SERIES)
     elif trouble < 0.095:
-        made.wrong, breaks = "breaks", pick(rng, ["a", [1.5], ["a"], [[1, 2]], {5: 1}, NAN, 2.5, -1, True, [0], [10**9], object(), ""])
+        made.wrong, breaks = (
+            "breaks",
+            pick(rng, ["a", [1.5], ["a"], [[1, 2]], {5: 1}, NAN, 2.5, -1, True, [0], [10**9], object(), ""]),
+        )
     elif trouble < 0.11:
         made.wrong = "steps"
         name = pick(rng, sorted(WRONG_STEPS))
@@ -322,12 +357,17 @@ def _budget(options: dict) -> int:
         return 2_000_000_000
 
 
-# --- classes --------------------------------------------------------------------------------------------------------------------
+# classes
 
 
 def _labels(rng, samples: int, classes: int) -> np.ndarray:
     y = rng.integers(0, classes, samples)
-    names = [np.arange(classes), np.array([f"class {i}" for i in range(classes)]), np.arange(classes) * 1.0 - 1, np.arange(classes) > 0]
+    names = [
+        np.arange(classes),
+        np.array([f"class {i}" for i in range(classes)]),
+        np.arange(classes) * 1.0 - 1,
+        np.arange(classes) > 0,
+    ]
     names += [np.array([f"o{i}" for i in range(classes)], dtype=object), np.arange(classes).astype(np.uint8)]
     return pick(rng, names)[y]
 
@@ -354,7 +394,9 @@ def _camera(rng, samples: int, y: np.ndarray) -> list:
 
 def _samples(rng, samples: int, y: np.ndarray) -> tuple[str, object]:
     """Return what a user may classify."""
-    shape = pick(rng, ["flat", "flat", "images", "images", "colour", "signals", "signals", "events", "camera", "frames", "spikes"])
+    shape = pick(
+        rng, ["flat", "flat", "images", "images", "colour", "signals", "signals", "events", "camera", "frames", "spikes"]
+    )
     if shape == "events":
         return shape, _spike_trains(rng, samples, y)
     if shape == "camera":
@@ -396,7 +438,8 @@ def _classify(rng, made: Problem) -> None:
     options["random_state"] = int(rng.integers(1000))
     choices = {
         "encoder": lambda: pick(
-            rng, ["auto", "image", "rate", "poisson", "latency", None, Poisson(8, rate=0.5), Latency(6), ExactEvents(exact=False)]
+            rng,
+            ["auto", "image", "rate", "poisson", "latency", None, Poisson(8, rate=0.5), Latency(6), ExactEvents(exact=False)],
         ),
         "fields": lambda: pick(rng, ["auto", None, None, (2, 2), (np.shape(X)[1:] if not isinstance(X, list) else (5,))]),
         "kernel": lambda: pick(rng, KERNELS),
@@ -429,11 +472,20 @@ def _classify(rng, made: Problem) -> None:
         if made.wrong == "class_weight":
             options.pop("readout", None), options.pop("training", None)
     elif trouble < 0.1:
-        made.wrong, y = "y", pick(rng, [None, y[:-1] if samples else [0], "abc", rng.standard_normal(samples), np.zeros((samples, 2)), 3])
+        made.wrong, y = (
+            "y",
+            pick(rng, [None, y[:-1] if samples else [0], "abc", rng.standard_normal(samples), np.zeros((samples, 2)), 3]),
+        )
     elif trouble < 0.12:
-        made.wrong, made.data, X = "X", "nonsense", pick(rng, ["text", None, 3.0, {"a": 1}, [[1.0], [1.0, 2.0]], [], [("a", "b")] * 9, [([0], [1.5])]])
+        made.wrong, made.data, X = (
+            "X",
+            "nonsense",
+            pick(rng, ["text", None, 3.0, {"a": 1}, [[1.0], [1.0, 2.0]], [], [("a", "b")] * 9, [([0], [1.5])]]),
+        )
     if paper:
-        options = {k: v for k, v in options.items() if k not in ("encoder", "fields", "steps", "class_weight") or k == made.wrong}
+        options = {
+            k: v for k, v in options.items() if k not in ("encoder", "fields", "steps", "class_weight") or k == made.wrong
+        }
     made.kind, made.options, made.memory = "Classifier.paper" if paper else "Classifier", options, _budget(options)
 
     def solve() -> dict:
@@ -448,13 +500,17 @@ def _classify(rng, made: Problem) -> None:
     made.solve = solve
 
 
-# --- the layer beneath ----------------------------------------------------------------------------------------------------------
+# the layer beneath
 
 
 def _sample(rng, made: Problem) -> None:
     inputs, outputs, window, horizon = (int(n) for n in rng.integers(1, [4, 4, 15, 6]))
     samples = int(pick(rng, [0, 1, 2, 3])) if rng.random() < 0.1 else int(pick(rng, [5, 10, 40, 60]))
-    x = np.stack([_values(rng, max(window, 1), inputs)[1] for _ in range(samples)]) if samples else np.zeros((0, window, inputs))
+    x = (
+        np.stack([_values(rng, max(window, 1), inputs)[1] for _ in range(samples)])
+        if samples
+        else np.zeros((0, window, inputs))
+    )
     y = rng.standard_normal((samples, horizon, outputs)) * pick(rng, HUGE)
     kind = pick(rng, ["plain"] * 5 + ["huge", "nan", "shape", "float32", "constant"])
     with np.errstate(all="ignore"):

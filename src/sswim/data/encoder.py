@@ -14,7 +14,17 @@ from torch import Tensor
 
 from sswim.options import Options, check_choice
 
-__all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "find_resting", "standard_scales"]
+__all__ = [
+    "SCALINGS",
+    "Encoded",
+    "Scaling",
+    "SeriesEncoder",
+    "find_columns",
+    "find_floors",
+    "find_outliers",
+    "find_resting",
+    "standard_scales",
+]
 
 # Deviations from a window's mean are limited to this many of a channel's usual deviations.
 LIMIT = 5.0
@@ -135,9 +145,9 @@ class SeriesEncoder:
         outliers = find_outliers(rows) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
         rows = rows.clamp(*torch.from_numpy(outliers))
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
-        if scaling.kind == "none" and max(high.max(), -low.min()) > FAR:
-            most = max(high.max(), -low.min())
-            raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}: scale them, or use another.")
+        most = max(high.max(), -low.min())
+        if scaling.kind == "none" and most > FAR:
+            raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}. Use another scaling.")
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
         return cls(

@@ -59,8 +59,8 @@ class InputEncoder:
         array = _array(X)
         if encoder == "auto" and array.ndim > 4:
             raise ValueError(
-                f"X: an array {array.shape} of {array.ndim} dimensions may be frames in time, or images. Pass frames as (samples, "
-                "steps, channels), with X.reshape(*X.shape[:2], -1), and images with encoder='image'; 'auto' cannot tell them."
+                f"X: an array {array.shape} may be frames in time or images, and 'auto' cannot tell. Pass frames as (samples, "
+                "steps, channels), with X.reshape(*X.shape[:2], -1), and images with encoder='image'."
             )
         chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
         if chosen is None and array.ndim != 3:

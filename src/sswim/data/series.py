@@ -6,6 +6,7 @@ import numbers
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,8 @@ class Series:
         last, index = self.segments[-1], self.indexes[-1]
         if len(last) >= window:
             return
-        where = f", for a gap ends right before {index[0]}" if len(self.segments) > 1 and index is not None and len(index) else ""
+        after_gap = index is not None and len(index) and len(self.segments) > 1
+        where = f", for a gap ends right before {index[0]}" if after_gap else ""  # type: ignore[index]
         raise ValueError(f"{name}: a forecast needs the last {window} rows (window) without a gap, got {len(last)}{where}.")
 
     def warn_of_gaps(self, window: int, horizon: int) -> None:
@@ -143,7 +145,7 @@ def is_several(data: object) -> bool:
 
 
 def _dimensions(data: object) -> int:
-    """Return the number of dimensions of an array or of lists in lists, by their first entries: others may be of other lengths."""
+    """Return the number of dimensions of an array, or of lists in lists by their first entries: others may be longer."""
     if isinstance(data, (list, tuple)):
         return 1 + (_dimensions(data[0]) if data else 0)
     return int(getattr(data, "ndim", 0))
@@ -253,12 +255,12 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
     if absent.all(axis=0).any():
         channel = int(absent.all(axis=0).argmax())
         label = columns[channel] if columns is not None else channel
-        raise ValueError(f"{name}: a channel must hold some numbers to interpolate between, but {label!r} is NaN throughout. Drop it.")
+        raise ValueError(f"{name}: channel {label!r} is NaN throughout, and must hold numbers to interpolate between. Drop it.")
     values = values.copy()
     rows = np.arange(len(values))
-    for channel in np.flatnonzero(absent.any(axis=0)):
-        gap = absent[:, channel]
-        values[gap, channel] = np.interp(rows[gap], rows[~gap], values[~gap, channel])
+    for c in np.flatnonzero(absent.any(axis=0)):
+        gap = absent[:, c]
+        values[gap, c] = np.interp(rows[gap], rows[~gap], values[~gap, c])
     return values
 
 
@@ -266,9 +268,9 @@ def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
     """Return the rows at which the user wants a new stretch to begin."""
     if breaks is None:
         return []
-    given = breaks.tolist() if isinstance(breaks, np.ndarray) else breaks
+    given: Any = breaks.tolist() if isinstance(breaks, np.ndarray) else breaks
     several = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
-    cuts = list(given) if several else [given]  # type: ignore[arg-type]
+    cuts = list(given) if several else [given]
     if any(isinstance(b, bool) or not isinstance(b, numbers.Integral) for b in cuts):
         raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
     if not several:
@@ -286,11 +288,11 @@ def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
         return []
     steps = index.to_series().diff().iloc[1:]
     if (steps <= pd.Timedelta(0)).any():
-        row = int((steps <= pd.Timedelta(0)).to_numpy().argmax()) + 1
+        back = (steps <= pd.Timedelta(0)).to_numpy()
+        row = int(back.argmax()) + 1
         remedy = "Sort the rows and drop duplicates; if several series are stacked, pass a list of them."
-        if index.tz is None and index[row - 1] - index[row] <= pd.Timedelta("1h") and int((steps <= pd.Timedelta(0)).sum()) <= 2:
-            remedy = "If clocks go back here, give times their zone (`tz_localize('Europe/Berlin', ambiguous='infer')`). Else s"
-            remedy += "ort the rows and drop duplicates."
+        if index.tz is None and index[row - 1] - index[row] <= pd.Timedelta("1h") and back.sum() <= 2:
+            remedy = "If clocks go back here, give times their zone (`tz_localize('Europe/Berlin', ambiguous='infer')`)."
         raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. {remedy}")
     if _frequency(index) is not None:
         return []  # months and business days are regular too, though their steps differ

@@ -115,8 +115,8 @@ class Direct(Options):
         needed = each * features * (2 * features + linear)
         if needed > max(shape.memory, FREE):
             raise ValueError(
-                f"memory: {groups * shape.outputs} channels and a horizon of {shape.horizon} need about {needed / 1e9:.2g} GB, got "
-                f"{shape.memory / 1e9:.3g} GB. Pass more, or use fewer blocks (Direct(blocks=...)), a shorter window or horizon."
+                f"memory: {groups * shape.outputs} channels and a horizon of {shape.horizon} need about {needed / 1e9:.2g} GB, "
+                f"got {shape.memory / 1e9:.3g} GB. Pass more, or use fewer blocks (Direct(blocks=...)) or a shorter horizon."
             )
         sizes = LagSizes(
             shape.window,
