@@ -190,7 +190,7 @@ def test_intensities_of_any_unit(scale):
         (np.zeros((20, 0)), {}, r"X: .*0 feature\(s\) \(shape=\(20, 0\)\)"),
         (np.zeros((20, 4, 0)), {"encoder": "image"}, r"X: samples must hold at least one number, got 0 feature\(s\)"),
         (np.zeros((20, 0, 4)), {"encoder": None}, r"X: samples must hold at least one number, got 0 feature\(s\)"),
-        (np.ones((20, 4)), {}, "X: intensities must differ, or nothing tells classes apart, but all are 1"),
+        (np.ones((20, 4)), {}, "X: all intensities are the same, 1, but must differ to tell classes apart"),
         (
             np.zeros((20, 3, 2, 4, 4)),
             {},

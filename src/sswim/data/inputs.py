@@ -71,7 +71,7 @@ class InputEncoder:
         if found is not None:
             scale = float(values.min()), float(values.max())
             if scale[0] == scale[1]:
-                raise ValueError(f"X: intensities must differ, or nothing tells classes apart, but all are {scale[0]:g}.")
+                raise ValueError(f"X: all intensities are the same, {scale[0]:g}, but must differ to tell classes apart.")
         fitted = cls(found, array.shape[1:], array.shape[1:], scale)
         return fitted, values if found is None else values.flatten(1)
 
