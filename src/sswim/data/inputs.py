@@ -135,7 +135,7 @@ def check_encoder(name: str, encoder: object) -> object:
 
 def _array(X: object) -> np.ndarray:
     """Return samples as a finite array of numbers, none of them empty."""
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not hasattr(X, "toarray"):  # some sparse matrices are dictionaries too
         raise TypeError(f"X must be an array, a table, or a list of events, got a {type(X).__name__}.")
     try:
         array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
