@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint docs peers clean
+.PHONY: demo test test-slow fuzz lint docs peers clean
 
 demo: .venv/ready
 	$(BIN)/sswim demo --out demo.png
@@ -12,6 +12,11 @@ test: .venv/ready lint
 
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -m slow tests
+
+# Random fits, and damaged files: a table of how they ended, and the seeds of those that ended badly.
+fuzz: .venv/ready
+	$(BIN)/python -m tests.fuzz.fits --cases 10000
+	test ! -f tests/fuzz/files.py || $(BIN)/python -m tests.fuzz.files
 
 lint: .venv/ready
 	$(BIN)/ruff check .

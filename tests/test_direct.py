@@ -145,7 +145,7 @@ def test_intervals_cover_what_they_say():
     low, high = model.predict_interval(test)
     np.testing.assert_allclose(high - low, 2 * half)
     assert (model.model_.half_width(0.5) < model.model_.half_width(0.72)).all()
-    with pytest.raises(ValueError, match=r"coverage must lie between 0.5 and 0.99, got 0.2"):
+    with pytest.raises(ValueError, match=r"coverage must be a number between 0.5 and 0.99, got 0.2"):
         model.predict_interval(test, 0.2)
 
 

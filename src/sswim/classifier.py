@@ -222,16 +222,20 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         """Refuse a layout of channels that is none."""
         if self.fields is None or self.fields == "auto":
             return
-        if isinstance(self.fields, str) or not isinstance(self.fields, Iterable):
+        layout = [] if isinstance(self.fields, str) or not isinstance(self.fields, Iterable) else list(self.fields)
+        if not layout or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in layout):
             raise ValueError(f"fields must be 'auto', None or a layout of channels such as (28, 28), got {self.fields!r}.")
 
     def _labels(self, y: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return the classes, and the number of each sample's class."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        flat = column_or_1d(y, warn=True)
-        check_classification_targets(flat)
-        return np.unique(flat, return_inverse=True)
+        try:
+            flat = column_or_1d(y, warn=True)
+            check_classification_targets(flat)
+            return np.unique(flat, return_inverse=True)
+        except (TypeError, ValueError) as error:  # labels of several types cannot be sorted
+            raise type(error)(f"y must hold one label per sample, all of one type. {error}") from None
 
     def _check(
         self, inputs: InputEncoder, values: Tensor | EventStreams, classes: np.ndarray, labels: np.ndarray, options: _Options

@@ -46,10 +46,12 @@ def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) ->
     x = samples.inputs(everything)
     spikes = model.network.hidden_spikes(x, model.network.hidden_filters(steps=model.window))
     seen = readout.look(spikes, model.rows_read(samples, everything, x), samples.ahead(everything))
-    span, count = encoder.span[encoder.channels], len(series)
-    found = {name: _by_channel(readout, part).cpu().numpy() * span for name, part in _parts(readout, seen).items()}
-    level = seen.level.reshape(count, 1, -1).cpu().numpy() * span + encoder.offset[encoder.channels]
-    found["level"] = found["level"] + level
+    span, count, last = encoder.span[encoder.moving], len(series), torch.stack([r[-1, encoder.channels] for r in rows]).numpy()
+    level = seen.level.reshape(count, 1, -1).cpu().numpy() * span + encoder.offset[encoder.moving]
+    found = {
+        name: encoder.spread(_by_channel(readout, part).cpu().numpy() * span) for name, part in _parts(readout, seen).items()
+    }
+    found["level"] = found["level"] + encoder.spread(level, last[:, None])  # a channel that rests stays where it is
     total = sum(found.values())
     found["floor"] = np.maximum(total, model.floors(rows)[:, None]) - total
     names = encoder.channels if model.columns is None else [model.columns[c] for c in encoder.channels]

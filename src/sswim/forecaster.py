@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sswim.contributions import contributions
-from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
+from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns, find_resting
 from sswim.data.future import Future
 from sswim.data.series import Breaks, SeriesLike, as_series, is_several
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
@@ -86,7 +86,7 @@ class Forecaster(Estimator[ForecastModel]):
     device : str
         Where to compute, such as ``"cpu"`` or ``"cuda"``.
     memory : str or int
-        Memory budget, such as ``"2GB"``. With many channels, more memory allows more directions of features.
+        Memory budget, such as ``"2GB"``. It decides how much is computed at once, and not what comes out.
     random_state : int or numpy generator, optional
         Same seed, same model.
     verbose : int
@@ -199,6 +199,7 @@ class Forecaster(Estimator[ForecastModel]):
             options.scaling,
             covariates=find_columns(sorted(covariates), None, series.channels),
             known=known,
+            resting=find_resting(windows.rows[windows.covered(len(windows))], sorted(covariates)),
             shared=self.channels == "shared",
             window=self.window,
             precise=self.dtype == "float64",
@@ -253,7 +254,7 @@ class Forecaster(Estimator[ForecastModel]):
 
     def _network(self, encoder: SeriesEncoder, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""
-        shared, channels = self.channels == "shared", len(encoder.channels)
+        shared, channels = self.channels == "shared", len(encoder.moving)
         scratch = options.training is not None and options.training.from_scratch
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         outputs, sharing = (1, 0 if scratch else channels) if shared else (channels, 0)
@@ -389,8 +390,12 @@ class Forecaster(Estimator[ForecastModel]):
         return self.model_.costs(X, breaks)
 
     def score(self, X: SeriesLike, y: object = None) -> float:
-        """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean."""
-        return 1 - self.evaluate(X).rse ** 2
+        """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean.
+
+        Where nothing moves, the score is 1 for forecasts without an error and 0 for others, as in scikit-learn.
+        """
+        found = self.evaluate(X)
+        return float(found.rmse == 0) if np.isnan(found.rse) else 1 - found.rse**2
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

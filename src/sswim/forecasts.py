@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,12 +132,13 @@ class ForecastModel:
         quantiles = self.report.solution.quantiles
         if quantiles is None:
             raise ValueError("predict_interval needs a Forecaster fitted with readout='direct'.")
-        if not LEVELS[0] <= coverage <= LEVELS[-1]:
-            raise ValueError(f"coverage must lie between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
+        number = isinstance(coverage, numbers.Real) and not isinstance(coverage, bool)
+        if not number or not LEVELS[0] <= coverage <= LEVELS[-1]:
+            raise ValueError(f"coverage must be a number between {LEVELS[0]} and {LEVELS[-1]}, got {coverage!r}.")
         above = int(np.searchsorted(LEVELS, coverage).clip(1))
         part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
         low, high = quantiles[above - 1], quantiles[above]
-        return (low + part * (high - low)) * self.encoder.span[self.encoder.channels]
+        return self.encoder.spread((low + part * (high - low)) * self.encoder.span[self.encoder.moving])
 
     def bounds(self, forecast: Forecasts, coverage: float, rows: Sequence[Tensor]) -> tuple[Forecasts, Forecasts]:
         """Return the lower and upper bounds of a forecast, or of several, that follow on series (rows, columns)."""
@@ -188,8 +190,8 @@ class ForecastModel:
             )
         truth = Windows([r[:, self.encoder.channels] for r in rows], self.window, self.horizon)
         segments = [self.encoder(r) for r in rows]
-        for numbers, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
-            yield truth.targets(numbers).numpy(), self._in_units(y, truth.inputs(numbers))
+        for index, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
+            yield truth.targets(index).numpy(), self.encoder.forecast(y, truth.inputs(index))
 
     def evaluate(self, X: SeriesLike, breaks: Breaks = None) -> Evaluation:
         """Return the errors of the forecasts from every window of a series."""
@@ -208,15 +210,11 @@ class ForecastModel:
         """
         last = torch.stack([r[-self.window :, self.encoder.channels] for r in rows])
         found = self._forecasts(self.last_windows(rows, ahead))
-        return np.concatenate([self._in_units(y, last[numbers]) for numbers, y in found])
+        return np.concatenate([self.encoder.forecast(y, last[index]) for index, y in found])
 
     def floors(self, rows: Sequence[Tensor]) -> np.ndarray:
         """Return what the forecasts that follow on several series (rows, columns) stay above, (series, channels)."""
         return self.encoder.floors(torch.stack([r[-self.window :, self.encoder.channels] for r in rows]))
-
-    def _in_units(self, values: Tensor, windows: Tensor) -> np.ndarray:
-        """Bring forecasts (batch, horizon, channels) from windows (batch, window, channels) to the data's own units."""
-        return np.maximum(self.encoder.decode(values), self.encoder.floors(windows)[:, None])
 
     def last_windows(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> SeriesWindows:
         """Return the last window of each of several series (rows, columns)."""
@@ -254,7 +252,7 @@ class ForecastModel:
             sampled += float(sum(a.sum() for a in network.hidden_spikes(samples.inputs(index))))
             if isinstance(readout, LagReadout):
                 populations += float(readout.spikes(samples.past(index).to(readout.weights).transpose(1, 2)).sum())
-        forecasts = len(picked) * len(self.encoder.channels)
+        forecasts = len(picked) * len(self.encoder.moving)
         reached = self.horizon * network.outputs
         if isinstance(readout, LagReadout) and bool((readout.weights[:, readout.parts["common"]] != 0).any()):
             reached *= readout.sizes.groups  # spikes of one channel reach the outputs of all

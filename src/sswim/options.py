@@ -94,11 +94,18 @@ def check_constants(name: str, value: object) -> tuple[float, ...]:
 
 
 def check_device(name: str, value: object) -> str:
-    """Return the name of a device that torch knows."""
+    """Return the name of a device that torch knows and can compute on."""
     try:
-        return str(torch.device(value))  # type: ignore[call-overload]
-    except (RuntimeError, TypeError):
-        raise ValueError(f"{name} must be the name of a device, such as 'cpu' or 'cuda', got {value!r}.") from None
+        device = torch.device(value) if isinstance(value, (str, torch.device)) else None
+    except RuntimeError:
+        device = None
+    if device is None:
+        raise ValueError(f"{name} must be the name of a device, such as 'cpu' or 'cuda', got {value!r}.")
+    try:
+        torch.ones(1, device=device).item()
+    except (AssertionError, NotImplementedError, RuntimeError):
+        raise ValueError(f"{name} must be one that torch can compute on here, as 'cpu' always is, got {value!r}.") from None
+    return str(device)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -191,7 +191,9 @@ def plot_spikes(
     window, horizon, encoder = model.model_.window, model.model_.horizon, model.model_.encoder
     at = len(data) - horizon if at is None else at
     samples = SeriesWindows(encoder, [encoder(torch.from_numpy(data[at - window : at]))], window, 0)
-    member = encoder.channels.index(column) if encoder.shared else 0
+    if column in encoder.resting:
+        raise ValueError(f"channel: {channel!r} never moved in the rows of the fit, so that no neuron sees it. Choose another.")
+    member = encoder.moving.index(column) if encoder.shared else 0
     spikes = model.network_.hidden_spikes(samples.inputs(slice(None)))[layer][:, :, member].T.cpu().numpy()  # (S, N)
     order = np.argsort(model.network_.layers[layer].delays.detach().cpu().numpy(), kind="stable")
     step, neuron = np.nonzero(spikes[:, order])
@@ -200,7 +202,7 @@ def plot_spikes(
     ax.scatter(places[step], neuron, s=3, color=BLUE, linewidths=0)
     groups = {"sampled": spikes.shape[1]}
     if isinstance(readout, LagReadout):
-        place = 0 if encoder.shared else encoder.channels.index(column)
+        place = 0 if encoder.shared else encoder.moving.index(column)
         population = readout.raster(samples.past(slice(None)).transpose(1, 2))[member, place].numpy()  # (W, K)
         step, neuron = np.nonzero(population)
         ax.scatter(places[step], neuron + spikes.shape[1], s=3, color=RED, linewidths=0)

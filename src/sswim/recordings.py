@@ -51,7 +51,7 @@ def record_windows(model: ForecastModel, X: SeriesLike, breaks: Breaks = None, *
     series, encoder = model.series(X, breaks), model.encoder
     long = [n for n, segment in enumerate(series.segments) if len(segment) >= model.window]
     if not long:
-        raise ValueError(f"series: a window takes {model.window} rows without a gap, the longest stretch has fewer.")
+        raise ValueError(f"series: a window takes {model.window} rows without a gap, the longest segment has fewer.")
     ends: list[Hashable] = []
     first = np.cumsum([0, *map(len, series.segments)])
     for n in long:
@@ -60,7 +60,7 @@ def record_windows(model: ForecastModel, X: SeriesLike, breaks: Breaks = None, *
         ends += list(labels[model.window - 1 :])
     encoded = [encoder(torch.from_numpy(series.segments[n])) for n in long]
     samples = SeriesWindows(encoder, encoded, model.window, 0)
-    names = encoder.channels if model.columns is None else [model.columns[c] for c in encoder.channels]
+    names = encoder.moving if model.columns is None else [model.columns[c] for c in encoder.moving]
     labels_of = {"window": pd.Index(ends), "channel": pd.Index(names)}
     axes = ("window", "channel", "step", "neuron") if encoder.shared else ("window", "step", "neuron")
     what = f"{len(ends)} windows" + f" of {len(names)} channels" * encoder.shared

@@ -220,11 +220,10 @@ def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) ->
     like = network.readout.weights
     with run.step("initial batch"):
         order = torch.randperm(len(train), generator=run.random("batch"))
-        x = train.inputs(order[:count])
+        x, targets = train.inputs(order[:count]), train.targets(order[:count])  # (M, O, D), (M, H, C)
+        require_finite(x, targets)
         signals = (x if isinstance(x, Tensor) else x.dense()).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
-        targets = train.targets(order[:count]).to(like)  # (M, H, C)
-        require_finite(signals, targets)
-    return InitialBatch(order, signals, targets, x if isinstance(x, EventBatch) and not x.whole else None)
+    return InitialBatch(order, signals, targets.to(like), x if isinstance(x, EventBatch) and not x.whole else None)
 
 
 def set_times(network: SpikingNetwork, l: int, signals: Tensor, step: Temporal) -> None:

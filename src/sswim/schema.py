@@ -273,12 +273,12 @@ def _check_series(model: ForecastModel) -> None:
     """Refuse an encoder that is not right, or not the network's."""
     series, found = model.encoder, model.network
     columns = _check_encoder(series)
-    outputs = 1 if series.shared else len(series.channels)
+    outputs = 1 if series.shared else len(series.moving)
     if (found.inputs, found.window, found.outputs) != (series.inputs, series.window, outputs):
         raise Damaged("the network and the encoder have different sizes")
     out = found.readout
     if isinstance(out, LagReadout):
-        groups = len(series.channels) if series.shared else 1
+        groups = len(series.moving) if series.shared else 1
         # A network that is trained from scratch has one set of weights for all channels.
         inputs = out.sizes.covariates, out.sizes.known
         if out.sizes.groups not in {groups, 1} or inputs != (len(series.covariates), len(series.known)):
@@ -288,7 +288,7 @@ def _check_series(model: ForecastModel) -> None:
         raise Damaged(f"columns must be {columns} different names, got {model.columns!r}")
     quantiles = model.report.solution.quantiles
     if quantiles is not None:
-        wanted = (len(LEVELS), found.horizon, len(series.channels))
+        wanted = (len(LEVELS), found.horizon, len(series.moving))
         if quantiles.dtype.kind != "f" or quantiles.shape != wanted:
             raise Damaged(f"quantiles must be numbers of the shape {wanted}, got {quantiles.shape}")
         _finite("quantiles", quantiles)
@@ -308,6 +308,8 @@ def _check_encoder(series: SeriesEncoder) -> int:
     seen = series.covariates
     if sorted(set(seen)) != list(seen) or not set(seen) < set(range(columns)):
         raise Damaged(f"covariates must be some of {columns} columns, in order, got {seen!r}")
+    if sorted(set(series.resting)) != list(series.resting) or not set(series.resting) < set(series.channels):
+        raise Damaged(f"resting must be some of the channels {series.channels!r}, in order, got {series.resting!r}")
     if sorted(set(series.known)) != list(series.known) or not set(series.known) <= set(seen):
         raise Damaged(f"known must be some of the covariates {seen!r}, in order, got {series.known!r}")
     return columns

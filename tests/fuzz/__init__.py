@@ -1,1 +1,1 @@
-"""Seeded generators of hostile input, which count what becomes of it."""
+"""Fuzzing: random problems and damaged files, from seeds. `make fuzz` runs it."""

@@ -7,15 +7,28 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sswim.options import Options, check_choice, warn
 
-__all__ = ["SCALINGS", "Encoded", "Scaling", "SeriesEncoder", "find_columns", "find_floors", "find_outliers", "standard_scales"]
+__all__ = [
+    "SCALINGS",
+    "Encoded",
+    "Scaling",
+    "SeriesEncoder",
+    "find_columns",
+    "find_floors",
+    "find_outliers",
+    "find_resting",
+    "standard_scales",
+]
 
 # Deviations from a window's mean are limited to this many of a channel's usual deviations.
 LIMIT = 5.0
+# Scaled values are limited to this: their squares must not overflow in float32.
+FAR = 1e12
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,9 @@ class SeriesEncoder:
         Whether the network computes in float64.
     known : tuple of int
         Covariates that are known ahead.
+    resting : tuple of int
+        Columns that never move in the rows of the fit. They stay where they are, and the network does not see them: what it
+        learns of the others does not depend on them.
     """
 
     low: np.ndarray
@@ -113,6 +129,7 @@ class SeriesEncoder:
     window: int
     precise: bool
     known: tuple[int, ...] = ()
+    resting: tuple[int, ...] = ()
 
     @classmethod
     def fit(
@@ -123,6 +140,7 @@ class SeriesEncoder:
         *,
         covariates: Sequence[int],
         known: Sequence[int] = (),
+        resting: Sequence[int] = (),
         shared: bool,
         window: int,
         precise: bool,
@@ -134,10 +152,13 @@ class SeriesEncoder:
         outliers = find_outliers(every) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
         rows = rows.clamp(*torch.from_numpy(outliers))
         low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
+        most = max(high.max(), -low.min())
+        if scaling.kind == "none" and most > FAR:
+            raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}. Use another scaling.")
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
         floor = np.where(every.amin(dim=0).numpy() < floor, -np.inf, floor)
-        seen = tuple(covariates), scaling, shared, window, precise, tuple(known)
+        seen = tuple(covariates), scaling, shared, window, precise, tuple(known), tuple(resting)
         return cls(low, high, outliers, offset, span, floor, *seen)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
@@ -162,10 +183,15 @@ class SeriesEncoder:
         return np.setdiff1d(np.arange(len(self.low)), np.asarray(self.covariates, dtype=int)).tolist()
 
     @property
+    def moving(self) -> list[int]:
+        """Columns that the network forecasts."""
+        return [c for c in self.channels if c not in self.resting]
+
+    @property
     def inputs(self) -> int:
         """How many inputs the network has."""
         views = 2 if self.scaling.kind == "adaptive" else 1
-        return (1 if self.shared else len(self.channels)) * views + len(self.covariates)
+        return (1 if self.shared else len(self.moving)) * views + len(self.covariates)
 
     @property
     def ahead(self) -> list[int]:
@@ -183,11 +209,12 @@ class SeriesEncoder:
 
     def __call__(self, rows: Tensor) -> Encoded:
         """Encode rows (rows, columns) in the data's own units."""
-        channels, covariates = self.channels, list(self.covariates)
+        moving, covariates = self.moving, list(self.covariates)
         clipped = rows.clamp(torch.from_numpy(self.low), torch.from_numpy(self.high)) if self.scaling.clip else rows
-        scaled, seen = ((r - torch.from_numpy(self.offset)) / torch.from_numpy(self.span) for r in (rows, clipped))
+        offset, span = torch.from_numpy(self.offset), torch.from_numpy(self.span)
+        scaled, seen = (((r - offset) / span).clamp(-FAR, FAR) for r in (rows, clipped))
         dtype = torch.float64 if self.precise else torch.float32
-        return Encoded(scaled[:, channels], seen[:, channels].to(dtype), seen[:, covariates].to(dtype))
+        return Encoded(scaled[:, moving], seen[:, moving].to(dtype), seen[:, covariates].to(dtype))
 
     def views(self, seen: Tensor, rows: Tensor) -> Tensor:
         """Return what the hidden layers see of windows (..., window), scaled and not clipped: (views, ..., window)."""
@@ -198,13 +225,35 @@ class SeriesEncoder:
         return relative[None] if self.scaling.kind == "window" else torch.stack([seen, relative])
 
     def decode(self, values: Tensor) -> np.ndarray:
-        """Bring scaled values (..., channels) back to the data's own units."""
-        channels = self.channels
-        return values.double().cpu().numpy() * self.span[channels] + self.offset[channels]
+        """Bring scaled values (..., moving columns) back to the data's own units."""
+        moving = self.moving
+        return values.double().cpu().numpy() * self.span[moving] + self.offset[moving]
+
+    def forecast(self, values: Tensor, windows: Tensor) -> np.ndarray:
+        """Return forecasts (batch, horizon, channels) in the data's own units, none below its floor.
+
+        Parameters
+        ----------
+        values : Tensor of shape (batch, horizon, moving columns)
+            The network's.
+        windows : Tensor of shape (batch, window, channels)
+            What they follow on, in the data's own units. A column that rests stays where it is.
+        """
+        found = self.spread(self.decode(values), windows[:, -1:].numpy())
+        return np.maximum(found, self.floors(windows)[:, None])
 
     def floors(self, windows: Tensor) -> np.ndarray:
         """Return what forecasts from windows (batch, window, channels) in their units stay above: (batch, channels)."""
         return np.minimum(self.floor[self.channels], windows.amin(dim=1).double().numpy())
+
+    def spread(self, values: np.ndarray, others: npt.ArrayLike = 0.0) -> np.ndarray:
+        """Return values (..., channels) from those of the moving columns, (..., moving columns), and those of `others`."""
+        if not self.resting:
+            return values
+        found = np.empty((*values.shape[:-1], len(self.channels)))
+        found[...] = others
+        found[..., np.isin(self.channels, self.moving)] = values
+        return found
 
 
 def standard_scales(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -252,6 +301,20 @@ def find_columns(
     if len(set(found)) < len(found) or len(found) == columns:
         raise ValueError(f"{argument}: must name different columns, and leave one to forecast, got {wanted!r}.")
     return sorted(found)
+
+
+def find_resting(rows: Tensor, covariates: Sequence[int]) -> list[int]:
+    """Return the columns of (rows, columns) that never move, without covariates; none if there is no other column left.
+
+    Examples
+    --------
+    >>> find_resting(torch.tensor([[1.0, 2.0], [1.0, 3.0]]), []), find_resting(torch.ones(5, 2), [])
+    ([0], [])
+    """
+    still = (rows.amin(dim=0) == rows.amax(dim=0)).tolist() if len(rows) else []
+    channels = [c for c in range(rows.shape[1]) if c not in covariates]
+    found = [c for c in channels if still and still[c]]
+    return found if len(found) < len(channels) else []
 
 
 def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:

@@ -98,6 +98,9 @@ class ExactEvents(Options):
     def __post_init__(self) -> None:
         check_positive("ExactEvents: scale", self.scale)
         check_integer("ExactEvents: merge", self.merge, 1)
+        for name in ("steps", "inputs"):
+            if getattr(self, name) is not None:
+                check_integer(f"ExactEvents: {name}", getattr(self, name), 1)
 
     def encode(
         self, X: Iterable[Sample], window: int | None = None, inputs: int | None = None, pixels: Layout | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,9 +13,13 @@ from torch import Tensor
 
 from sswim.data.events import EventStreams, ExactEvents, is_events
 from sswim.data.spikes import ENCODERS, SpikeEncoder
+from sswim.data.windows import MOST
 from sswim.options import resolve, warn
 
 __all__ = ["InputEncoder", "check_encoder"]
+
+# The largest intensity: differences must not overflow.
+INTENSITY = 1e150
 
 
 @dataclass(frozen=True)
@@ -48,16 +53,24 @@ class InputEncoder:
             events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
             streams = events.encode(X)  # type: ignore[arg-type]
             return cls(events, (streams.window, streams.inputs), streams.layout, None, streams.pixels), streams
+        if is_events(X):
+            raise ValueError(f"encoder must be 'auto' or an ExactEvents object where X holds events, got {encoder!r}.")
         array = _array(X)
+        if encoder == "auto" and array.ndim > 4:
+            raise ValueError(
+                f"X: an array {array.shape} may be frames in time or images, and 'auto' cannot tell. Pass frames as (samples, "
+                "steps, channels), with X.reshape(*X.shape[:2], -1), and images with encoder='image'."
+            )
         chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
         if chosen is None and array.ndim != 3:
             raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
+        _check_size(array, INTENSITY if chosen is not None else MOST)
         found = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
         values, scale = _tensor(array), None
         if found is not None:
             scale = float(values.min()), float(values.max())
             if scale[0] == scale[1]:
-                raise ValueError(f"X: all intensities are the same, {scale[0]:g}: there is nothing to tell classes apart by.")
+                raise ValueError(f"X: all intensities are the same, {scale[0]:g}, but must differ to tell classes apart.")
         fitted = cls(found, array.shape[1:], array.shape[1:], scale)
         return fitted, values if found is None else values.flatten(1)
 
@@ -98,9 +111,10 @@ class InputEncoder:
                     "samples of the same shape as to fit."
                 )
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got {array.shape[1:]}.")
+        _check_size(array, MOST if self.scale is None else INTENSITY)
         values = _tensor(array)
-        if self.scale is None:
-            return values
+        if self.scale is None or not len(values):
+            return values.flatten(1) if self.scale is not None else values
         low, high = float(values.min()), float(values.max())
         if low < self.scale[0] or high > self.scale[1]:
             warn(
@@ -119,8 +133,25 @@ def check_encoder(name: str, encoder: object) -> object:
 
 
 def _array(X: object) -> np.ndarray:
-    """Return samples as a finite array of numbers."""
-    return check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
+    """Return samples as a finite array of numbers, none of them empty."""
+    if isinstance(X, Mapping) and not hasattr(X, "toarray"):  # some sparse matrices are dictionaries too
+        raise TypeError(f"X must be an array, a table, or a list of events, got a {type(X).__name__}.")
+    try:
+        array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
+    except (TypeError, ValueError) as error:
+        uneven = "inhomogeneous" in str(error)
+        text = "samples must all have the same shape, or be events (times, channels)." if uneven else str(error)
+        raise type(error)(f"X: {text}") from None
+    if not array[:1].size:
+        raise ValueError(f"X: samples must hold at least one number, got 0 feature(s) (shape={array.shape}).")
+    return array
+
+
+def _check_size(array: np.ndarray, most: float) -> None:
+    """Refuse numbers that would overflow."""
+    largest = float(np.abs(array).max()) if array.size else 0.0
+    if largest > most:
+        raise ValueError(f"X must lie between -{most:g} and {most:g}, got {largest:g}: scale it.")
 
 
 def _tensor(array: np.ndarray) -> Tensor:

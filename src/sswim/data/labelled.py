@@ -62,7 +62,7 @@ class LabelledSamples(Samples):
             return self.X.batch(numbers)
         if self._encoder is None:
             return self.X[index].float()
-        intensity = self._intensities(self.X[numbers].float())
+        intensity = self._intensities(self.X[numbers])
         if not self._encoder.draws:
             return self._encoder.encode(intensity, torch.Generator())
         # Each with a generator of its own, so that a sample's spikes are the same whoever asks for it.
@@ -79,8 +79,9 @@ class LabelledSamples(Samples):
     def _intensities(self, values: Tensor) -> Tensor:
         """Return intensities (samples, channels) in [0, 1]."""
         if self._scale is None:
-            return values
-        return ((values - self._scale[0]) / (self._scale[1] - self._scale[0])).clamp(0, 1)
+            return values.float()
+        # In float64: the range of the intensities may be beyond that of float32.
+        return ((values.double() - self._scale[0]) / (self._scale[1] - self._scale[0])).clamp(0, 1).float()
 
     def targets(self, index: Index) -> Tensor:
         """Return the surrogate voltages (batch, horizon, classes)."""

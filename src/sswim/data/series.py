@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ __all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_
 SeriesLike = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series]
 Breaks = int | Sequence[int] | None
 Columns = list[Hashable]
+# Larger values would overflow once they are squared.
+MOST = 1e150
 
 
 @dataclass
@@ -110,16 +114,20 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
     if missing not in ("error", "interpolate"):
         raise ValueError(f"missing must be 'error' or 'interpolate', got {missing!r}.")
     parts = list(data) if is_several(data) else [data]  # type: ignore[arg-type]
-    frames = [_one(part, f"{name}[{i}]" if len(parts) > 1 else name, missing) for i, part in enumerate(parts)]
-    widths = {len(values[0]) if len(values) else values.shape[1] for values, _, _ in frames}
-    if len(widths) > 1:
-        raise ValueError(f"{name}: all series must have the same channels, got {sorted(widths)} of them.")
-    columns = frames[0][2]
-    if any(other != columns for _, _, other in frames):
-        raise ValueError(f"{name}: all series must have the same column names in the same order.")
+    names = [f"{name}[{i}]" if len(parts) > 1 else name for i in range(len(parts))]
+    frames = [_one(part, called, missing) for part, called in zip(parts, names, strict=True)]
+    channels, columns = frames[0][0].shape[1], frames[0][2]
+    for called, (values, _, other) in zip(names, frames, strict=True):
+        if values.shape[1] != channels:
+            raise ValueError(f"{called}: all series must have the same channels, got {values.shape[1]} after {channels}.")
+        if other != columns:
+            raise ValueError(
+                f"{called}: all series must have the same column names in the same order, got {_shown(other)} after "
+                f"{_shown(columns)}."
+            )
     segments, indexes, gaps = [], [], 0
-    for values, index, _ in frames:
-        jumps = _index_breaks(index, name)
+    for called, (values, index, _) in zip(names, frames, strict=True):
+        jumps = _index_breaks(index, called)
         gaps += len(jumps)
         cuts = sorted({*_given_breaks(breaks, len(values)), *jumps})
         for first, last in zip([0, *cuts], [*cuts, len(values)], strict=True):
@@ -133,8 +141,22 @@ def is_several(data: object) -> bool:
     if isinstance(data, (pd.DataFrame, pd.Series)):
         return False
     if isinstance(data, (list, tuple)):
-        return any(isinstance(part, (pd.DataFrame, pd.Series)) or np.ndim(part) == 2 for part in data)
-    return np.ndim(data) == 3  # type: ignore[arg-type]
+        return any(isinstance(part, (pd.DataFrame, pd.Series)) or _dimensions(part) == 2 for part in data)
+    return _dimensions(data) == 3
+
+
+def _dimensions(data: object) -> int:
+    """Return the number of dimensions of an array, or of lists in lists by their first entries: others may be longer."""
+    if isinstance(data, (list, tuple)):
+        return 1 + (_dimensions(data[0]) if data else 0)
+    return int(getattr(data, "ndim", 0))
+
+
+def _shown(columns: Columns | None) -> str:
+    """Return names of columns as text, some of them if there are many."""
+    if columns is None:
+        return "no names"
+    return f"[{', '.join(map(repr, columns[:6]))}{', ...' * (len(columns) > 6)}]"
 
 
 def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | None, Columns | None]:
@@ -154,13 +176,7 @@ def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | 
     else:
         if hasattr(data, "toarray"):
             raise TypeError(f"{name}: sparse input is not supported, pass a dense array (`.toarray()`).")
-        values = np.asarray(data)
-        if np.iscomplexobj(values):
-            raise ValueError(f"{name}: Complex data not supported, got dtype {values.dtype}.")
-        try:
-            values = values.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{name} must be numbers, got dtype {values.dtype}: {error}") from error
+        values = _numbers(data, name)
         if values.ndim == 1:
             values = values[:, None]
     if values.ndim != 2:
@@ -168,6 +184,28 @@ def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | 
     if values.shape[1] == 0:
         raise ValueError(f"{name} has 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
     return _finite(values, columns, name, missing), index, columns
+
+
+def _numbers(data: object, name: str) -> np.ndarray:
+    """Return an array of float64 from what a user gave, other than a table."""
+    if isinstance(data, Mapping):
+        kinds = "a list of its values if these are series, or pandas.DataFrame(it) if these are columns"
+        raise TypeError(f"{name} must be a table, an array, or a list of these, got a {type(data).__name__}: pass {kinds}.")
+    if not hasattr(data, "__array__") and not isinstance(data, (Sequence, numbers.Real)):
+        raise TypeError(f"{name} must be a table, an array, or a list of these, got {type(data).__name__}.")
+    if isinstance(data, np.ma.MaskedArray):
+        return np.ma.filled(data.astype(np.float64), np.nan)
+    detached = getattr(data, "detach", None)  # a tensor, which may be part of a graph
+    try:
+        values = np.asarray(detached().cpu() if callable(detached) else data)
+    except ValueError as error:  # numpy: an inhomogeneous shape
+        raise ValueError(f"{name}: all rows must have equally many channels, but they have not. ({error})") from None
+    if np.iscomplexobj(values):
+        raise ValueError(f"{name}: Complex data not supported, got dtype {values.dtype}.")
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} must be numbers, got dtype {values.dtype}: {error}") from error
 
 
 def _labels(index: pd.Index, name: str) -> pd.Index:
@@ -181,7 +219,7 @@ def _labels(index: pd.Index, name: str) -> pd.Index:
         return index
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
+            warnings.simplefilter("ignore")  # that the format is unknown: it may be no time at all
             return pd.DatetimeIndex(parse_times(index.to_series()))
     except (TypeError, ValueError):
         shown = f"{index[0]!r}" if len(index) else index.dtype
@@ -218,6 +256,9 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
     infinite = np.isinf(values)
     if infinite.any():
         raise ValueError(f"{name} must be finite, but holds infinity ({where(infinite)}). Fix or drop these rows.")
+    huge = np.abs(values) > MOST
+    if huge.any():
+        raise ValueError(f"{name} must lie between -{MOST:g} and {MOST:g}, but holds more ({where(huge)}). Use larger units.")
     absent = np.isnan(values)
     if not absent.any():
         return values
@@ -227,14 +268,14 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
             "to fill gaps linearly in time, or fill or drop them yourself."
         )
     if absent.all(axis=0).any():
-        empty = int(absent.all(axis=0).argmax())
-        label = columns[empty] if columns is not None else empty
-        raise ValueError(f"{name}: channel {label!r} has no values but NaN, so nothing can be interpolated. Drop it.")
+        channel = int(absent.all(axis=0).argmax())
+        label = columns[channel] if columns is not None else channel
+        raise ValueError(f"{name}: channel {label!r} is NaN throughout, and must hold numbers to interpolate between. Drop it.")
     values = values.copy()
     rows = np.arange(len(values))
-    for channel in np.flatnonzero(absent.any(axis=0)):
-        gap = absent[:, channel]
-        values[gap, channel] = np.interp(rows[gap], rows[~gap], values[~gap, channel])
+    for c in np.flatnonzero(absent.any(axis=0)):
+        gap = absent[:, c]
+        values[gap, c] = np.interp(rows[gap], rows[~gap], values[~gap, c])
     return values
 
 
@@ -242,14 +283,18 @@ def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
     """Return the rows at which the user wants a new segment to begin."""
     if breaks is None:
         return []
-    if not isinstance(breaks, (Sequence, np.ndarray)):
-        if isinstance(breaks, bool) or int(breaks) != breaks or breaks < 1:
+    given: Any = breaks.tolist() if isinstance(breaks, np.ndarray) else breaks
+    several = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+    cuts = list(given) if several else [given]
+    if any(isinstance(b, bool) or not isinstance(b, numbers.Integral) for b in cuts):
+        raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
+    if not several:
+        if cuts[0] < 1:
             raise ValueError(f"breaks must be a whole number of rows >= 1 or a list of row numbers, got {breaks!r}.")
-        return list(range(int(breaks), rows, int(breaks)))
-    cuts = [int(b) for b in breaks]
+        return list(range(int(cuts[0]), rows, int(cuts[0])))
     if any(not 0 < b < rows for b in cuts):
-        raise ValueError(f"breaks must be row numbers between 1 and {rows - 1}, got {list(breaks)!r}.")
-    return cuts
+        raise ValueError(f"breaks must be row numbers between 1 and {rows - 1}, got {list(cuts)!r}.")
+    return [int(b) for b in cuts]
 
 
 def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
@@ -258,11 +303,12 @@ def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
         return []
     steps = index.to_series().diff().iloc[1:]
     if (steps <= pd.Timedelta(0)).any():
-        row = int((steps <= pd.Timedelta(0)).to_numpy().argmax()) + 1
-        raise ValueError(
-            f"{name}: times must increase, but row {row} ({index[row]}) does not. Sort the rows and drop duplicates; if "
-            "several series are stacked, pass a list of them."
-        )
+        back = (steps <= pd.Timedelta(0)).to_numpy()
+        row = int(back.argmax()) + 1
+        remedy = "Sort the rows and drop duplicates; if several series are stacked, pass a list of them."
+        if index.tz is None and index[row - 1] - index[row] <= pd.Timedelta("1h") and back.sum() <= 2:
+            remedy = "If clocks go back here, give times their zone (`tz_localize('Europe/Berlin', ambiguous='infer')`)."
+        raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. {remedy}")
     if _frequency(index) is not None:
         return []  # months and business days are regular too, though their steps differ
     usual = steps.mode().iloc[0]

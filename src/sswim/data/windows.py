@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 Index = Tensor | slice
+# The largest input or target.
+MOST = 1e15
 Rows = TypeVar("Rows", np.ndarray, Tensor, range, list)
 
 
@@ -317,10 +319,14 @@ def batches(count: int, size: int, *, even: bool = True) -> list[slice]:
 
 
 def require_finite(x: Inputs, y: Tensor) -> None:
-    """Refuse inputs or targets that hold NaN or infinity."""
+    """Refuse inputs or targets that hold NaN or infinity, or whose squares would overflow in float32."""
     for name, values in (("X", x), ("Y", y)):
-        if not isinstance(values, EventBatch) and not bool(torch.isfinite(values).all()):
+        if isinstance(values, EventBatch):
+            continue
+        if not bool(torch.isfinite(values).all()):
             raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
+        if values.numel() and float(values.abs().max()) > MOST:
+            raise ValueError(f"{name} must lie between -{MOST:g} and {MOST:g}, got {float(values.abs().max()):g}: scale it.")
 
 
 def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:

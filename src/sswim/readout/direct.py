@@ -38,6 +38,8 @@ LAGS, EXTRA, COMMON, AHEAD = 192, 64, 80, 96
 RECENT = 0.25
 # Samples (windows of a channel) for the sums, and for directions, at most; windows whose errors are kept for intervals.
 SAMPLES, LOOKED, KEPT = 600_000, 60_000, 1000
+# Bytes that the sums of all blocks may take before there are fewer directions, and bytes that need not be asked for.
+ROOM, FREE = 2_000_000_000, 128_000_000
 # Part of a block that may overlap with its neighbours.
 OVERLAP = 0.25
 # Part of the windows that move less than usual, and the least deviation that counts as usual.
@@ -95,12 +97,12 @@ class Direct(Options):
         mistakes.report()
 
     def build(self, shape: Shape) -> LagReadout:
-        """Return an output of the right sizes: as many directions as memory has room for."""
+        """Return an output of the right sizes. With very many channels there are fewer directions, whatever the memory."""
         constants = default_constants(shape.window) if self.traces is None else check_constants("traces", self.traces)
         groups, rows, bins = max(shape.channels, 1), shape.horizon * shape.outputs, len(lag_bins(shape.window)) - 1
         # For every block and channel: sums, eigenvectors, and weights of a dozen models for a dozen outputs.
-        room, linear = shape.memory / (8 * groups * self.blocks * 1.5), rows + 144
-        most = int((linear**2 + 8 * room) ** 0.5 - linear) // 4 - 2
+        each, linear = 8 * groups * self.blocks * 1.5, rows + 144
+        most = int((linear**2 + 8 * ROOM / each) ** 0.5 - linear) // 4 - 2
         together = groups * (bins + 1) if shape.channels > 1 and self.common else 0
         traces = sum(shape.hidden) * len(constants)
         singles = self.singles if shape.outputs == 1 else 0
@@ -111,6 +113,13 @@ class Direct(Options):
         lags, extra, common, ahead = max(1, int(part * wanted[0])), *(int(part * count) for count in wanted[1:])
         if shape.outputs * (lags + 1) > most:
             lags = max(1, most // shape.outputs - 1)
+        features = (lags + 2) * shape.outputs + 1 + extra + common + ahead
+        needed = each * features * (2 * features + linear)
+        if needed > max(shape.memory, FREE):
+            raise ValueError(
+                f"memory: {groups * shape.outputs} channels and a horizon of {shape.horizon} need about {needed / 1e9:.2g} GB, "
+                f"got {shape.memory / 1e9:.3g} GB. Pass more, or use fewer blocks (Direct(blocks=...)) or a shorter horizon."
+            )
         sizes = LagSizes(
             shape.window,
             shape.horizon,
@@ -270,17 +279,18 @@ def set_directions(readout: LagReadout, source: Source) -> None:
     sizes, window = readout.sizes, readout.sizes.window
     wanted = min(max(LOOKED // source.group, 400), 1500, source.windows)
     numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
-    count, gram = 0, torch.zeros(window, window, dtype=torch.float64)
+    gram = torch.zeros(window, window, dtype=torch.float64)
     extra, together, ahead, spreads = [], [], [], []
-    # Of many samples, a part is enough for directions that all share.
-    features = max(len(readout.extra_mean), 1)
-    most = min(20_000, max(500, source.run.budget // (32 * features)), 2000 if features > 2000 else 20_000)
+    # Of many samples, a part is enough for directions that all share: all channels of every so many windows.
+    features, done = max(len(readout.extra_mean), 1), 0
+    most = 2000 if features > 2000 else min(20_000, 2**24 // features)
     every = max(1, -(-len(numbers) * source.group // most))
     for seen, _ in source.run.map(source.look, numbers.split(source.chunk)):
-        lags = seen.lags.flatten(0, 1)[::every].double().cpu()
+        windows = torch.arange(done, done + len(seen.extra) // source.group)
+        few, done = (windows % every == 0).repeat_interleave(source.group).to(seen.extra.device), done + len(windows)
+        lags = seen.lags[few].flatten(0, 1).double().cpu()
         gram += lags.T @ lags
-        count += len(lags)
-        extra.append((seen.extra * seen.moving)[::every].double().cpu())
+        extra.append((seen.extra * seen.moving)[few].double().cpu())
         together.append(seen.together.double().cpu())
         ahead.append(seen.ahead.double().cpu())
         spreads.append(seen.lags.double().square().mean(dim=2).sqrt().cpu().unflatten(0, (-1, source.group)))
