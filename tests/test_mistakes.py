@@ -54,7 +54,7 @@ def test_series_that_are_none(rows, data, message):
 
 
 def test_names_of_columns_are_told(hours):
-    with pytest.raises(ValueError, match="channel 'b' is NaN throughout"):
+    with pytest.raises(ValueError, match="channel 'b' has no values but NaN"):
         small(missing="interpolate").fit(hours.assign(b=np.nan))
 
 

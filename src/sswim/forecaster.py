@@ -12,7 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sswim.contributions import contributions
-from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns, find_resting
+from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
 from sswim.data.future import Future
 from sswim.data.series import Breaks, SeriesLike, as_series, is_several
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
@@ -192,14 +192,13 @@ class Forecaster(Estimator[ForecastModel]):
         series.warn_of_gaps(self.window, self.horizon)
         kept = kept_for_training(len(windows), self.validation)
         known = find_columns(self.known, series.columns, series.channels, argument="known")
-        covariates = {*known, *find_columns(self.covariates, series.columns, series.channels)}
+        others = find_columns(self.covariates, series.columns, series.channels)
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],
-            windows.rows,
+            windows.rows[windows.covered(len(windows))],
             options.scaling,
-            covariates=find_columns(sorted(covariates), None, series.channels),
+            covariates=find_columns(sorted({*known, *others}), None, series.channels),
             known=known,
-            resting=find_resting(windows.rows[windows.covered(len(windows))], sorted(covariates)),
             shared=self.channels == "shared",
             window=self.window,
             precise=self.dtype == "float64",
@@ -245,9 +244,9 @@ class Forecaster(Estimator[ForecastModel]):
             check(resolve_kind, "scaling", self.scaling, SCALINGS, Scaling),
             None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
         )
-        known = isinstance(self.known, Sequence) and len(self.known) > 0
-        if known and (not isinstance(options.readout, Direct) or self.training is not None):
-            with mistakes.collect():
+        ahead = isinstance(self.known, Sequence) and len(self.known) > 0
+        with mistakes.collect():
+            if ahead and (not isinstance(options.readout, Direct) or self.training is not None):
                 raise ValueError("known needs readout='direct' and training=None: nothing else sees rows ahead.")
         mistakes.report()
         return options

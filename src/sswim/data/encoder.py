@@ -140,7 +140,6 @@ class SeriesEncoder:
         *,
         covariates: Sequence[int],
         known: Sequence[int] = (),
-        resting: Sequence[int] = (),
         shared: bool,
         window: int,
         precise: bool,
@@ -158,7 +157,8 @@ class SeriesEncoder:
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
         floor = np.where(every.amin(dim=0).numpy() < floor, -np.inf, floor)
-        seen = tuple(covariates), scaling, shared, window, precise, tuple(known), tuple(resting)
+        resting = tuple(find_resting(every, covariates))
+        seen = tuple(covariates), scaling, shared, window, precise, tuple(known), resting
         return cls(low, high, outliers, offset, span, floor, *seen)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:

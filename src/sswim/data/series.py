@@ -270,7 +270,7 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
     if absent.all(axis=0).any():
         channel = int(absent.all(axis=0).argmax())
         label = columns[channel] if columns is not None else channel
-        raise ValueError(f"{name}: channel {label!r} is NaN throughout, and must hold numbers to interpolate between. Drop it.")
+        raise ValueError(f"{name}: channel {label!r} has no values but NaN, so nothing can be interpolated. Drop it.")
     values = values.copy()
     rows = np.arange(len(values))
     for c in np.flatnonzero(absent.any(axis=0)):
