@@ -95,12 +95,14 @@ def test_a_gpu_that_is_not_there(rows):
 
 def test_the_series_that_is_too_short_is_named(rows):
     model = small().fit([rows, rows[:5], rows])
-    with pytest.raises(ValueError, match=r"series\[1\]: a forecast needs the last 8 rows \(window\) without a gap, got 5\."):
+    with pytest.raises(
+        ValueError, match=r"series\[1\]: a forecast needs the last 8 rows \(window\) without a gap, but it has 5\."
+    ):
         model.predict([rows, rows[:5], rows])
 
 
 def test_the_time_of_a_gap_is_told(hours):
-    with pytest.raises(ValueError, match="without a gap, got 4, for a gap ends right before 2024-01-05 20:00:00"):
+    with pytest.raises(ValueError, match="without a gap, but only 4 follow the last gap, which ends at 2024-01-05 20:00:00"):
         small().fit(hours).predict(hours.drop(hours.index[115]))
 
 

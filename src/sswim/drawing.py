@@ -24,7 +24,7 @@ MARKERS = "os^Dv<>PX"
 EMPHASIS: dict[str, Any] = {"color": RED, "lw": 2.4, "marker": None}
 
 
-def marked(number: int) -> dict[str, str]:
+def marked(number: int) -> dict[str, Any]:
     """Return the colour and the marker of the line of that number; `EMPHASIS` stands out among them."""
     others = [color for color in COLORS if color != RED]
     return {"color": others[number % len(others)], "marker": MARKERS[number % len(MARKERS)]}

@@ -191,8 +191,7 @@ class Forecaster(Estimator[ForecastModel]):
         series.check_length(self.window, self.horizon, len(windows))
         series.warn_of_gaps(self.window, self.horizon)
         kept = kept_for_training(len(windows), self.validation)
-        known = find_columns(self.known, series.columns, series.channels, argument="known")
-        others = find_columns(self.covariates, series.columns, series.channels)
+        known, others = (find_columns(getattr(self, a), series.columns, series.channels, a) for a in ("known", "covariates"))
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],
             windows.rows[windows.covered(len(windows))],
@@ -345,13 +344,12 @@ class Forecaster(Estimator[ForecastModel]):
 
         For a direct readout. The sources are the ``"level"`` of the window, its ``"last value"``, the channel's ``"own lags"``,
         ``"single neurons"`` of its populations, ``"sampled neurons"``, ``"covariates"``, covariates ``"known ahead"``,
-        ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it. The arguments are those of
-        `predict`.
+        ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it.
 
         Returns
         -------
-        DataFrame with a row for each step ahead and channel, and a column for each source; a list of them for several series
-            The sum of a row is the forecast.
+        DataFrame, or a list of them for several series
+            A row for each step ahead and channel, a column for each source. The sum of a row is the forecast.
         """
         check_is_fitted(self)
         return contributions(self.model_, X, future)

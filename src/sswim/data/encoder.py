@@ -280,7 +280,7 @@ def _scales(kind: str, rows: Tensor, low: np.ndarray, high: np.ndarray) -> tuple
 
 
 def find_columns(
-    wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, *, argument: str = "covariates"
+    wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, argument: str = "covariates"
 ) -> list[int]:
     """Return the numbers of columns that are given by name or number.
 
