@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sswim import Classifier, Direct, Forecaster, SpikingNetwork, Steps, Trajectory, plots, sample
+from sswim.data import ExactEvents
 
 COMMON = {"hidden": (5,), "random_state": 0, "verbose": 0}
 
@@ -201,6 +202,8 @@ def test_intensities_of_any_unit(scale):
         ([[1.0], [1.0, 2.0]] * 10, {}, "X: samples must all have the same shape"),
         ({"a": [1.0]}, {}, "X must be an array, a table, or a list of events, got a dict"),
         ([([0.5], [1])] * 20, {"encoder": "poisson"}, "encoder must be 'auto' or an ExactEvents object where X holds events"),
+        (5.0, {"encoder": ExactEvents(), "y": [0, 1]}, "X must be a list of samples of events, .*, got 5.0"),
+        ([("a", "b")] * 20, {"encoder": ExactEvents()}, "X: times and channels of sample 0 must be numbers, got 'b'"),
         (np.ones((20, 4)), {"fields": (2.5,)}, "fields must be 'auto', None or a layout of channels"),
         (np.ones((20, 4)), {"y": 3}, "y must hold one label per sample, all of one type"),
     ],

@@ -159,6 +159,8 @@ def as_events(
     (2, 2, 3, [0.5, 2.0])
     """
     check_positive("scale", scale)
+    if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):
+        raise TypeError(f"X must be a list of samples of events, pairs (times, channels) or structured arrays, got {X!r}.")
     pairs = [_pair(number, sample) for number, sample in enumerate(X)]
     if not pairs:
         raise ValueError("X must hold at least one sample of events, got none.")
@@ -205,6 +207,14 @@ def _check_sizes(times: Sequence[np.ndarray], channels: Sequence[np.ndarray], st
         )
 
 
+def _numbers(sample: int, values: npt.ArrayLike) -> np.ndarray:
+    """Return the times or channels of a sample as float64."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"X: times and channels of sample {sample} must be numbers, got {values!r}.") from None
+
+
 def _pair(number: int, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
     """Return times (events,) and channels (events, 1), or pixels and polarities (events, 3)."""
     if isinstance(sample, np.ndarray) and sample.dtype.names:
@@ -220,8 +230,8 @@ def _pair(number: int, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
             time, channel = sample
         except (TypeError, ValueError):
             raise ValueError(f"X: sample {number} must be a pair (times, channels) or a structured array.") from None
-        places = np.asarray(channel, dtype=np.float64).reshape(-1, 1)
-    times = np.asarray(time, dtype=np.float64).ravel()
+        places = _numbers(number, channel).reshape(-1, 1)
+    times = _numbers(number, time).ravel()
     if len(times) != len(places):
         raise ValueError(f"X: sample {number} has {len(times)} times but {len(places)} channels.")
     if not np.isfinite(times).all() or (times < 0).any():
