@@ -96,9 +96,7 @@ def test_a_gpu_that_is_not_there(rows):
 
 def test_the_series_that_is_too_short_is_named(rows):
     model = small().fit([rows, rows[:5], rows])
-    with pytest.raises(
-        ValueError, match=r"series\[1\]: a forecast needs the last 8 rows \(window\) .* it has 5\."
-    ):
+    with pytest.raises(ValueError, match=r"series\[1\]: a forecast needs the last 8 rows \(window\) .* it has 5\."):
         model.predict([rows, rows[:5], rows])
 
 
