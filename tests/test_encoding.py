@@ -25,7 +25,7 @@ def encoder(scaling="adaptive", shared=True, covariates=(), clip=True, columns=4
         low=rows.min(axis=0), high=rows.max(axis=0), outliers=np.stack([rows.min(axis=0) - 1e3, rows.max(axis=0) + 1e3]),
         offset=rows.mean(axis=0), span=rows.std(axis=0), floor=np.full(columns, -np.inf), covariates=covariates,
         scaling=Scaling(scaling, clip=clip), shared=shared,
-        window=WINDOW, precise=True,
+        window=WINDOW, precise=True, moving=tuple(c for c in range(columns) if c not in covariates),
     )  # fmt: skip
 
 

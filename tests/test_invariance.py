@@ -30,8 +30,6 @@ CLASSIFIERS = {
     "spikes": {"readout": "spikes"},
     "paper": None,
 }
-# Where channels share a network, which of them are drawn for the hidden layers depends on their order.
-SHARED = ("direct", "direct, rows", "trajectory")
 forecasters = pytest.mark.parametrize("variant", FORECASTERS)
 classifiers = pytest.mark.parametrize("variant", CLASSIFIERS)
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
@@ -105,7 +103,7 @@ def with_one_thread(make, *arguments):
 
 
 @dtypes
-@pytest.mark.parametrize("variant", [name for name in FORECASTERS if name not in SHARED])
+@forecasters
 def test_the_order_of_columns(variant, dtype):
     order = [2, 0, 3, 1]
     found = forecasts(variant, dtype, ROWS[:, order])

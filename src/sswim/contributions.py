@@ -46,8 +46,12 @@ def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) ->
     x = samples.inputs(everything)
     spikes = model.network.hidden_spikes(x, model.network.hidden_filters(steps=model.window))
     seen = readout.look(spikes, model.rows_read(samples, everything, x), samples.ahead(everything))
-    span, count, last = encoder.span[encoder.moving], len(series), torch.stack([r[-1, encoder.channels] for r in rows]).numpy()
-    level = seen.level.reshape(count, 1, -1).cpu().numpy() * span + encoder.offset[encoder.moving]
+    span, count, last = (
+        encoder.span[list(encoder.moving)],
+        len(series),
+        torch.stack([r[-1, encoder.channels] for r in rows]).numpy(),
+    )
+    level = seen.level.reshape(count, 1, -1).cpu().numpy() * span + encoder.offset[list(encoder.moving)]
     found = {
         name: encoder.spread(_by_channel(readout, part).cpu().numpy() * span) for name, part in _parts(readout, seen).items()
     }

@@ -138,7 +138,7 @@ class ForecastModel:
         above = int(np.searchsorted(LEVELS, coverage).clip(1))
         part = (coverage - LEVELS[above - 1]) / (LEVELS[above] - LEVELS[above - 1])
         low, high = quantiles[above - 1], quantiles[above]
-        return self.encoder.spread((low + part * (high - low)) * self.encoder.span[self.encoder.moving])
+        return self.encoder.spread((low + part * (high - low)) * self.encoder.span[list(self.encoder.moving)])
 
     def bounds(self, forecast: Forecasts, coverage: float, rows: Sequence[Tensor]) -> tuple[Forecasts, Forecasts]:
         """Return the lower and upper bounds of a forecast, or of several, that follow on series (rows, columns)."""

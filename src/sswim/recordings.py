@@ -45,6 +45,12 @@ class Recording:
         places = dict(zip(self.axes, np.nonzero(self.spikes[layer]), strict=True))
         return pd.DataFrame({axis: self.labels[axis][at] if axis in self.labels else at for axis, at in places.items()})
 
+    def sorted_by(self, order: np.ndarray) -> Recording:
+        """Return the same with channels in another order."""
+        potentials = None if self.potentials is None else [v[:, order] for v in self.potentials]
+        labels = self.labels | {"channel": self.labels["channel"][order]}
+        return Recording([v[:, order] for v in self.spikes], potentials, self.axes, labels)
+
 
 def record_windows(model: ForecastModel, X: SeriesLike, breaks: Breaks = None, *, potentials: bool = False) -> Recording:
     """Return what the hidden neurons do in every window of a series."""
@@ -64,7 +70,8 @@ def record_windows(model: ForecastModel, X: SeriesLike, breaks: Breaks = None, *
     labels_of = {"window": pd.Index(ends), "channel": pd.Index(names)}
     axes = ("window", "channel", "step", "neuron") if encoder.shared else ("window", "step", "neuron")
     what = f"{len(ends)} windows" + f" of {len(names)} channels" * encoder.shared
-    return _record(model.network, samples, model.memory, axes, labels_of, what, "rows", potentials=potentials)
+    found = _record(model.network, samples, model.memory, axes, labels_of, what, "rows", potentials=potentials)
+    return found.sorted_by(np.argsort(encoder.moving)) if encoder.shared else found
 
 
 def record_samples(model: ClassModel, X: object, *, potentials: bool = False) -> Recording:

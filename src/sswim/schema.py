@@ -310,6 +310,8 @@ def _check_encoder(series: SeriesEncoder) -> int:
         raise Damaged(f"covariates must be some of {columns} columns, in order, got {seen!r}")
     if sorted(set(series.resting)) != list(series.resting) or not set(series.resting) < set(series.channels):
         raise Damaged(f"resting must be some of the channels {series.channels!r}, in order, got {series.resting!r}")
+    if sorted(series.moving) != [c for c in series.channels if c not in series.resting]:
+        raise Damaged(f"moving must be all channels that do not rest, got {series.moving!r}")
     if sorted(set(series.known)) != list(series.known) or not set(series.known) <= set(seen):
         raise Damaged(f"known must be some of the covariates {seen!r}, in order, got {series.known!r}")
     return columns

@@ -22,6 +22,7 @@ __all__ = [
     "find_floors",
     "find_outliers",
     "find_resting",
+    "sort_by_values",
     "standard_scales",
 ]
 
@@ -115,6 +116,9 @@ class SeriesEncoder:
     resting : tuple of int
         Columns that never move in the rows of the fit. They stay where they are, and the network does not see them: what it
         learns of the others does not depend on them.
+    moving : tuple of int
+        Columns that the network forecasts, in its own order. Channels that share a network have an order that their values
+        tell, so that it does not matter in which order they are given.
     """
 
     low: np.ndarray
@@ -130,6 +134,7 @@ class SeriesEncoder:
     precise: bool
     known: tuple[int, ...] = ()
     resting: tuple[int, ...] = ()
+    moving: tuple[int, ...] = ()
 
     @classmethod
     def fit(
@@ -157,8 +162,10 @@ class SeriesEncoder:
         offset, span = _scales(scaling.kind, rows, low, high)
         floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
         floor = np.where(every.amin(dim=0).numpy() < floor, -np.inf, floor)
-        resting = tuple(find_resting(every, covariates))
-        seen = tuple(covariates), scaling, shared, window, precise, tuple(known), resting
+        resting = find_resting(every, covariates)
+        moving = [c for c in range(len(low)) if c not in {*covariates, *resting}]
+        moving = sort_by_values(every, moving) if shared else moving
+        seen = tuple(covariates), scaling, shared, window, precise, tuple(known), tuple(resting), tuple(moving)
         return cls(low, high, outliers, offset, span, floor, *seen)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
@@ -183,11 +190,6 @@ class SeriesEncoder:
         return np.setdiff1d(np.arange(len(self.low)), np.asarray(self.covariates, dtype=int)).tolist()
 
     @property
-    def moving(self) -> list[int]:
-        """Columns that the network forecasts."""
-        return [c for c in self.channels if c not in self.resting]
-
-    @property
     def inputs(self) -> int:
         """How many inputs the network has."""
         views = 2 if self.scaling.kind == "adaptive" else 1
@@ -209,7 +211,7 @@ class SeriesEncoder:
 
     def __call__(self, rows: Tensor) -> Encoded:
         """Encode rows (rows, columns) in the data's own units."""
-        moving, covariates = self.moving, list(self.covariates)
+        moving, covariates = list(self.moving), list(self.covariates)
         clipped = rows.clamp(torch.from_numpy(self.low), torch.from_numpy(self.high)) if self.scaling.clip else rows
         offset, span = torch.from_numpy(self.offset), torch.from_numpy(self.span)
         scaled, seen = (((r - offset) / span).clamp(-FAR, FAR) for r in (rows, clipped))
@@ -226,7 +228,7 @@ class SeriesEncoder:
 
     def decode(self, values: Tensor) -> np.ndarray:
         """Bring scaled values (..., moving columns) back to the data's own units."""
-        moving = self.moving
+        moving = list(self.moving)
         return values.double().cpu().numpy() * self.span[moving] + self.offset[moving]
 
     def forecast(self, values: Tensor, windows: Tensor) -> np.ndarray:
@@ -248,11 +250,9 @@ class SeriesEncoder:
 
     def spread(self, values: np.ndarray, others: npt.ArrayLike = 0.0) -> np.ndarray:
         """Return values (..., channels) from those of the moving columns, (..., moving columns), and those of `others`."""
-        if not self.resting:
-            return values
         found = np.empty((*values.shape[:-1], len(self.channels)))
         found[...] = others
-        found[..., np.isin(self.channels, self.moving)] = values
+        found[..., np.searchsorted(self.channels, self.moving)] = values
         return found
 
 
@@ -315,6 +315,25 @@ def find_resting(rows: Tensor, covariates: Sequence[int]) -> list[int]:
     channels = [c for c in range(rows.shape[1]) if c not in covariates]
     found = [c for c in channels if still and still[c]]
     return found if len(found) < len(channels) else []
+
+
+def sort_by_values(rows: Tensor, columns: Sequence[int]) -> list[int]:
+    """Return some columns of (rows, columns) in an order that depends on their values alone, not on their units or places.
+
+    Examples
+    --------
+    >>> rows = torch.tensor([[1.0, 5.0], [2.0, 3.0], [4.0, 4.0]])
+    >>> rows[:, sort_by_values(rows, [0, 1])].equal(rows.flip(1)[:, sort_by_values(rows.flip(1), [0, 1])])
+    True
+    """
+    random = np.random.default_rng(0).standard_normal(len(rows))
+
+    def place(column: int) -> float:
+        values = rows[:, column].double().numpy().copy()  # side by side, so that rounding is the same in every place
+        values -= values.mean()
+        return float(random @ (values / max(np.abs(values).max(), 1e-300)))
+
+    return sorted(columns, key=place)
 
 
 def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:
