@@ -162,13 +162,15 @@ def test_output_delays_and_supports_are_those_of_the_steps(delays, supports):
     lags = DELAYS[delays].lags(DELAYS[delays].correlate(spikes, y, WINDOW, WINDOW))
     assert torch.equal(report.lags, lags)
     assert torch.equal(net.readout.delays.detach(), lags)  # the hat kernel peaks at its delay
-    step = SUPPORTS[supports]
-    candidates, shared, residuals = step.candidates(HORIZON), step.shared_lag(lags), []
-    for sigma in candidates.tolist():
-        A = literal.design(net.readout.kernel, shared, sigma, spikes.permute(2, 1, 0), WINDOW, HORIZON)
-        target = y.reshape(-1, 2).numpy()
-        residuals.append(((A @ np.linalg.lstsq(A, target, rcond=None)[0] - target) ** 2).sum(axis=0))
-    expected = step.choose(candidates, torch.from_numpy(np.stack(residuals)))
+
+    def residuals(candidates, shared):
+        found, target = [], y.reshape(-1, 2).numpy()
+        for sigma in candidates.tolist():
+            A = literal.design(net.readout.kernel, shared, sigma, spikes.permute(2, 1, 0), WINDOW, HORIZON)
+            found.append(((A @ np.linalg.lstsq(A, target, rcond=None)[0] - target) ** 2).sum(axis=0))
+        return torch.from_numpy(np.stack(found))
+
+    expected = SUPPORTS[supports].find(torch.zeros(0), lags, HORIZON, residuals)
     torch.testing.assert_close(net.readout.supports.detach(), expected)
     assert error(net, waves(seed=1)) < 0.6  # predicting the mean has an error of 1
 
@@ -179,7 +181,7 @@ def test_supports_can_be_read_off_the_correlations():
     order = torch.randperm(report.samples, generator=Randomness(0)("batch"))
     spikes, y = net.hidden_spikes(samples.inputs(order).double())[0], samples.targets(order).double()
     correlation = torch.from_numpy(literal.correlation(spikes.permute(2, 1, 0).numpy(), y.numpy(), WINDOW, WINDOW))
-    expected = SUPPORTS["width"].identify(correlation, report.lags, HORIZON)
+    expected = SUPPORTS["width"].find(correlation, report.lags, HORIZON)
     torch.testing.assert_close(net.readout.supports.detach(), expected)
     assert error(net, waves(seed=1)) < 0.6  # predicting the mean has an error of 1
 
@@ -416,8 +418,7 @@ def test_rank_deficient_data_gives_no_nan():
         ({"delays": "corr"}, "delays: unknown name 'corr'"),
         (
             {"supports": 3},
-            "supports must be one of the names 'search', 'width', 'fixed', or an object with the methods `candidates`, "
-            "`shared_lag`, `choose`, got 3",
+            "supports must be one of the names 'search', 'width', 'fixed', or an object with a method `find`, got 3",
         ),
         ({"temporal": TemporalGrid}, "temporal must be one of the names 'grid'"),
         ({"regularization": 0.1}, "regularization must be one of the names 'search', 'paper', 'fixed'"),

@@ -570,15 +570,21 @@ def test_support_candidates_are_power_law_spaced():
 
 
 @pytest.mark.parametrize("name", SUPPORTS)
-def test_supports_are_candidates(name, generator):
-    step = SUPPORTS[name]
-    P = step.candidates(6)
-    residuals = torch.rand(len(P), 4, generator=generator)
-    chosen = step.choose(P, residuals)
-    assert chosen.shape == (4,)
-    assert all(float(s) in P.tolist() for s in chosen)
-    if len(P) > 1:
-        torch.testing.assert_close(chosen, P[residuals.argmin(dim=0)])
+def test_each_output_has_a_support(name, generator):
+    correlation, tried = torch.rand(4, 20, generator=generator, dtype=torch.float64), []
+
+    def residuals(candidates, lag):
+        tried.append((candidates, lag, torch.rand(len(candidates), 4, generator=generator)))
+        return tried[-1][2]
+
+    chosen = SUPPORTS[name].find(correlation, correlation.argmax(dim=1).double(), 6, residuals)
+    assert chosen.shape == (4,) and bool((chosen > 0).all()) and bool((chosen <= max(12, 15)).all())
+    if name == "search":
+        candidates, lag, table = tried[0]
+        assert lag == float(correlation.argmax(dim=1).double().median())
+        torch.testing.assert_close(chosen, candidates[table.argmin(dim=0)])
+    else:
+        assert not tried, "nothing is tried where nothing is searched"
 
 
 def test_lags_are_aggregated_by_median_or_minimum():

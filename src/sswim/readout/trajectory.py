@@ -21,7 +21,7 @@ from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_leas
 from sswim.report import Solution
 from sswim.steps.base import Delays, InitialBatch, Supports
 from sswim.steps.delays import DELAYS
-from sswim.steps.supports import SUPPORTS, WidthSupports
+from sswim.steps.supports import SUPPORTS
 
 __all__ = ["Trajectory", "output_times"]
 
@@ -60,7 +60,7 @@ class Trajectory(Options):
         check = mistakes.check
         check(resolve_kernel, self.kernel, "kernel")
         check(resolve, "delays", self.delays, DELAYS, "within", "correlate", "lags")
-        check(resolve, "supports", self.supports, SUPPORTS, "candidates", "shared_lag", "choose")
+        check(resolve, "supports", self.supports, SUPPORTS, "find")
         check(resolve, "regularization", self.regularization, REGULARIZATION, "basis", "solve")
         check(resolve, "assembly", self.assembly, {"auto": None, **ASSEMBLIES}, "representatives")
         check(check_integer, "stride", self.stride, 1)
@@ -128,11 +128,8 @@ def output_times(
         delay = float(delay_of_lag(readout.kernel, lag, support))
         return Trace(readout.kernel, delay, support, network.start, network.horizon, assembly.tolerance)
 
-    with run.step("output delays"):
-        lags, correlation = _find_lags(network, spikes, targets, delays, run)
-    with run.step("output supports"):
-        candidates, lag = supports.candidates(network.horizon), supports.shared_lag(lags)
-        table = torch.full((len(candidates), network.outputs), torch.inf, dtype=torch.float64, device=lags.device)
+    def compare(candidates: Tensor, lag: float) -> Tensor:
+        table = torch.full((len(candidates), network.outputs), torch.inf, dtype=torch.float64, device=spikes.device)
         sharp = torch.ones(len(candidates), dtype=torch.bool)
 
         def look(numbers: Tensor) -> None:
@@ -146,10 +143,12 @@ def output_times(
             again = [trace(lag, float(sigma)) for sigma in candidates[close]]
             if again:
                 table[close] = residuals(again, torch.float64)[0]
-        if isinstance(supports, WidthSupports):
-            chosen = supports.identify(correlation, lags, network.horizon).to(lags)
-        else:
-            chosen = supports.choose(candidates, table).to(lags)
+        return table
+
+    with run.step("output delays"):
+        lags, correlation = _find_lags(network, spikes, targets, delays, run)
+    with run.step("output supports"):
+        chosen = supports.find(correlation, lags, network.horizon, compare).to(lags)
     with run.step("output traces"):
         distinct = assembly.representatives(lags, chosen)
         own = (torch.stack([lags, chosen], dim=1)[:, None] == distinct).all(dim=2)  # (C, traces)

@@ -177,7 +177,7 @@ def sample_spikes(
         method,
         rounds,
         check(resolve, "delays", delays, DELAYS, "within", "correlate", "lags"),
-        check(resolve, "supports", supports, SUPPORTS, "candidates", "shared_lag", "choose"),
+        check(resolve, "supports", supports, SUPPORTS, "find"),
         several,
         regularization,
     )

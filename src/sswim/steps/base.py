@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -227,14 +228,18 @@ class Delays(Protocol):
 class Supports(Protocol):
     """Kernel supports of the output layer (``op_sig``)."""
 
-    def candidates(self, horizon: int) -> Tensor:
-        """Return the candidate supports, ascending."""
-        ...
+    def find(self, correlation: Tensor, lags: Tensor, horizon: int, residuals: Callable[[Tensor, float], Tensor]) -> Tensor:
+        """Return the support of each output, (outputs,).
 
-    def shared_lag(self, lags: Tensor) -> float:
-        """Return the one lag that stands for all outputs during the search."""
-        ...
-
-    def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
-        """Return the support of each output, from residuals (candidates, outputs)."""
+        Parameters
+        ----------
+        correlation : Tensor of shape (outputs, lags)
+            Of hidden spikes and targets, summed up.
+        lags : Tensor of shape (outputs,)
+            The lag of each output.
+        horizon : int
+        residuals : callable
+            Maps supports, ascending, and one lag for all outputs to least squared residuals (supports, outputs). It looks
+            closer near each output's best one; those of others may be infinite.
+        """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -72,6 +73,11 @@ class SupportSearch(Options):
         """Return each output's support from residuals of shape (candidates, outputs); of equally good ones the largest."""
         return candidates[index_of_least(residuals, MARGIN).cpu()]
 
+    def find(self, correlation: Tensor, lags: Tensor, horizon: int, residuals: Callable[[Tensor, float], Tensor]) -> Tensor:
+        """Return each output's support of least residual."""
+        candidates = self.candidates(horizon)
+        return self.choose(candidates, residuals(candidates, self.shared_lag(lags)))
+
 
 @dataclass(frozen=True)
 class WidthSupports(Options):
@@ -85,7 +91,7 @@ class WidthSupports(Options):
     Examples
     --------
     >>> peak = (1 - (torch.arange(40.0) - 20).abs() / 8).clamp_min(0)
-    >>> WidthSupports().identify(peak[None], torch.tensor([20.0]), horizon=24).tolist()
+    >>> WidthSupports().find(peak[None], torch.tensor([20.0]), horizon=24).tolist()
     [8.0]
     """
 
@@ -94,7 +100,7 @@ class WidthSupports(Options):
     def __post_init__(self) -> None:
         check_positive("WidthSupports: smallest", self.smallest)
 
-    def identify(self, correlation: Tensor, lags: Tensor, horizon: int) -> Tensor:
+    def find(self, correlation: Tensor, lags: Tensor, horizon: int, residuals: object = None) -> Tensor:
         """Return each output's support, from correlations (outputs, lags) and the lag of each one's largest."""
         base = correlation.median(dim=1, keepdim=True).values
         peak = correlation.gather(1, lags.long()[:, None])
@@ -111,18 +117,6 @@ class WidthSupports(Options):
             found.append(sum(sides))
         return torch.tensor(found, dtype=torch.float64).clamp(self.smallest, max(2.0 * horizon, self.smallest))
 
-    def candidates(self, horizon: int) -> Tensor:
-        """Return one candidate: there is no search."""
-        return torch.tensor([self.smallest], dtype=torch.float64)
-
-    def shared_lag(self, lags: Tensor) -> float:
-        """Return the median lag (not used)."""
-        return float(lags.median())
-
-    def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
-        """Return the only candidate (not used)."""
-        return candidates[:1].expand(residuals.shape[1]).clone()
-
 
 @dataclass(frozen=True)
 class FixedSupports(Options):
@@ -133,17 +127,9 @@ class FixedSupports(Options):
     def __post_init__(self) -> None:
         check_positive("FixedSupports: value", self.value)
 
-    def candidates(self, horizon: int) -> Tensor:
-        """Return the one candidate."""
-        return torch.tensor([self.value], dtype=torch.float64)
-
-    def shared_lag(self, lags: Tensor) -> float:
-        """Return the median lag (not used: there is one candidate only)."""
-        return float(lags.median())
-
-    def choose(self, candidates: Tensor, residuals: Tensor) -> Tensor:
+    def find(self, correlation: Tensor, lags: Tensor, horizon: int, residuals: object = None) -> Tensor:
         """Return the fixed support for each output."""
-        return candidates[:1].expand(residuals.shape[1]).clone()
+        return torch.full((len(lags),), float(self.value), dtype=torch.float64)
 
 
 SUPPORTS: dict[str, Supports] = {"search": SupportSearch(), "width": WidthSupports(), "fixed": FixedSupports()}
