@@ -51,7 +51,7 @@ FORECASTERS = {
     "float64": {"dtype": "float64"},
     # Without single neurons, so that the trained layers are better than the sampled ones, and kept.
     # In float64: a step of the descent that rounds otherwise moves single spikes of float32 networks on another processor.
-    "direct-tuned": {"readout": Direct(singles=0), "training": Gradient(epochs=2, learning_rate=3e-3), "dtype": "float64"},
+    "direct-tuned": {"readout": Direct(singles=0), "training": Gradient(epochs=2, learning_rate=1e-3), "dtype": "float64"},
     "direct-scratch": {"training": FromScratch(epochs=2)},
 }
 PAPERS = {
@@ -65,7 +65,7 @@ PAPERS = {
         "steps": Steps(normalizer="fluctuation", input_metric="l2", output_metric=("phase", "low")),
         "readout": Trajectory(supports="fixed", delays="zero", regularization="fixed"),
     },
-    "paper-tuned": {"training": Gradient(epochs=2, learning_rate=3e-3), "dtype": "float64"},
+    "paper-tuned": {"training": Gradient(epochs=2, learning_rate=1e-3), "dtype": "float64"},
     "paper-scratch": {"training": FromScratch(epochs=2)},
 }
 CLASSIFIERS = {

@@ -46,15 +46,12 @@ def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) ->
     x = samples.inputs(everything)
     spikes = model.network.hidden_spikes(x, model.network.hidden_filters(steps=model.window))
     seen = readout.look(spikes, model.rows_read(samples, everything, x), samples.ahead(everything))
-    span, count, last = (
-        encoder.span[list(encoder.moving)],
-        len(series),
-        torch.stack([r[-1, encoder.channels] for r in rows]).numpy(),
-    )
-    level = seen.level.reshape(count, 1, -1).cpu().numpy() * span + encoder.offset[list(encoder.moving)]
-    found = {
-        name: encoder.spread(_by_channel(readout, part).cpu().numpy() * span) for name, part in _parts(readout, seen).items()
-    }
+    moving, last = list(encoder.moving), torch.stack([r[-1, encoder.channels] for r in rows]).numpy()
+    span = encoder.span[moving]
+    level = seen.level.reshape(len(series), 1, -1).cpu().numpy() * span + encoder.offset[moving]
+    found = {}
+    for name, output in _parts(readout, seen).items():
+        found[name] = encoder.spread(_by_channel(output, samples.batch, readout.horizon).cpu().numpy() * span)
     found["level"] = found["level"] + encoder.spread(level, last[:, None])  # a channel that rests stays where it is
     total = sum(found.values())
     found["floor"] = np.maximum(total, model.floors(rows)[:, None]) - total
@@ -67,9 +64,9 @@ def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) ->
     return tables if is_several(X) else tables[0]
 
 
-def _by_channel(readout: LagReadout, output: Tensor) -> Tensor:
+def _by_channel(output: Tensor, members: int, horizon: int) -> Tensor:
     """Bring outputs (batch, horizon * outputs) to the shape (series, horizon, channels)."""
-    each = output.unflatten(0, (-1, readout.sizes.groups)).unflatten(2, (readout.horizon, -1))  # (n, groups, H, outputs)
+    each = output.unflatten(0, (-1, members)).unflatten(2, (horizon, -1))  # (n, members, H, outputs)
     return each.transpose(1, 2).flatten(2)
 
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from sswim.contributions import contributions
 from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
 from sswim.data.future import Future
-from sswim.data.series import Breaks, SeriesLike, as_series, is_several
+from sswim.data.series import Breaks, SeriesLike, as_series, is_several, with_gaps
 from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
 from sswim.estimator import Estimator
 from sswim.evaluate.metrics import Evaluation
@@ -192,6 +192,8 @@ class Forecaster(Estimator[ForecastModel]):
         series.warn_of_gaps(self.window, self.horizon)
         kept = kept_for_training(len(windows), self.validation)
         known, others = (find_columns(getattr(self, a), series.columns, series.channels, a) for a in ("known", "covariates"))
+        if known and (not isinstance(options.readout, Direct) or self.training is not None):
+            raise ValueError("known needs readout='direct' and training=None: nothing else sees rows ahead.")
         encoder = SeriesEncoder.fit(
             windows.rows[windows.covered(kept)],
             windows.rows[windows.covered(len(windows))],
@@ -243,10 +245,6 @@ class Forecaster(Estimator[ForecastModel]):
             check(resolve_kind, "scaling", self.scaling, SCALINGS, Scaling),
             None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
         )
-        ahead = isinstance(self.known, Sequence) and len(self.known) > 0
-        with mistakes.collect():
-            if ahead and (not isinstance(options.readout, Direct) or self.training is not None):
-                raise ValueError("known needs readout='direct' and training=None: nothing else sees rows ahead.")
         mistakes.report()
         return options
 
@@ -335,9 +333,10 @@ class Forecaster(Estimator[ForecastModel]):
         check_is_fitted(self)
         if X is None:
             return ForecastStream(self.model_)
+        if is_several(X):
+            raise ValueError("X: a stream continues one series, got several. Make a stream for each.")
         series = self.model_.series(X)
-        rows = np.asarray(X, dtype=np.float64).reshape(-1, series.channels)[-len(series.segments[-1]) :]
-        return ForecastStream(self.model_, rows, series.indexes[-1])
+        return ForecastStream(self.model_, with_gaps(X)[-len(series.segments[-1]) :], series.indexes[-1])
 
     def contributions(self, X: SeriesLike, future: Future = None) -> pd.DataFrame | list[pd.DataFrame]:
         """Return how much each source adds to the forecast that `predict` returns, in the data's own units.

@@ -18,7 +18,7 @@ from sswim.data.future import Future, FutureReader
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
 from sswim.data.windows import SeriesWindows, Windows, batches
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
-from sswim.machine import on_threads
+from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.direct import LEVELS
@@ -160,7 +160,7 @@ class ForecastModel:
             readout = copy.deepcopy(readout).double()  # type: ignore[attr-defined]
         steps, read = readout.reader(self.window)
         filters = network.hidden_filters(steps=steps)
-        size = max(samples.batch, network.batch_size(self.memory) // samples.batch * samples.batch)
+        size = max(samples.batch, network.batch_size(self.memory // PIECES) // samples.batch * samples.batch)
 
         def forecast(part: slice) -> tuple[Tensor, Tensor]:
             x = samples.inputs(part)

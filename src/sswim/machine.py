@@ -3,30 +3,52 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
-__all__ = ["on_threads", "peak_memory"]
+__all__ = ["PIECES", "on_threads", "peak_memory"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+# Pieces of work that may be under way at the same time: each may take this part of a memory budget.
+PIECES = 4
+_lock, _users, _usual = threading.Lock(), 0, 1
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute on one thread inside; the last of several users restores what was usual."""
+    global _users, _usual
+    with _lock:
+        if not _users:
+            _usual = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                torch.set_num_threads(_usual)
 
 
 def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
     """Yield what `function` makes of each item, in their order. Each of torch's threads takes an item of its own."""
-    threads, gradients = torch.get_num_threads(), torch.is_grad_enabled()
+    threads, gradients = min(torch.get_num_threads(), PIECES), torch.is_grad_enabled()
 
     def work(item: T) -> R:
         with torch.set_grad_enabled(gradients):
             return function(item)
 
-    torch.set_num_threads(1)
-    try:
+    with _one_thread():
         if threads == 1 or len(items) == 1:
             yield from map(work, items)
             return
@@ -42,8 +64,6 @@ def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
             finally:
                 for future in waiting:
                     future.cancel()
-    finally:
-        torch.set_num_threads(threads)
 
 
 def peak_memory() -> int | None:

@@ -40,7 +40,13 @@ __all__ = [
 
 
 def plot_forecast(
-    model: Forecaster, series: SeriesLike, channel: int | str = 0, at: int | None = None, ax: Axes | None = None
+    model: Forecaster,
+    series: SeriesLike,
+    channel: int | str = 0,
+    at: int | None = None,
+    ax: Axes | None = None,
+    *,
+    future: Future = None,
 ) -> Axes:
     """Draw one forecast with the window it saw and, where known, the truth; over time if the series has times.
 
@@ -54,6 +60,8 @@ def plot_forecast(
     at : int, optional
         Row at which the forecast begins, counted from the last gap of the series. Default: the last one that leaves a whole
         horizon of truth.
+    future : DataFrame or array, optional
+        That of `Forecaster.predict`. Default: the rows of the series itself.
 
     Returns
     -------
@@ -65,7 +73,10 @@ def plot_forecast(
     if not window <= at <= len(data):
         raise ValueError(f"at must lie between window={window} and the number of rows, {len(data)}, got {at}.")
     number, known = _forecast_number(model, column, channel), list(model.model_.encoder.known)
-    future = data[at : at + horizon, known] if known else None
+    if known and future is None:
+        future = data[at : at + horizon, known]
+    elif known:
+        future = model.model_.future(future)
     forecast = np.asarray(model.predict(data[:at], future))[:, number]
     ax = axes(ax, (9, 3))
     places = _time_axis(ax, model, series, at)
@@ -191,6 +202,7 @@ def plot_spikes(
     window, horizon, encoder = model.model_.window, model.model_.horizon, model.model_.encoder
     at = len(data) - horizon if at is None else at
     samples = SeriesWindows(encoder, [encoder(torch.from_numpy(data[at - window : at]))], window, 0)
+    _forecast_number(model, column, channel)
     if column in encoder.resting:
         raise ValueError(f"channel: {channel!r} never moved in the rows of the fit, so that no neuron sees it. Choose another.")
     member = encoder.moving.index(column) if encoder.shared else 0

@@ -312,8 +312,8 @@ def _check_encoder(series: SeriesEncoder) -> int:
         raise Damaged(f"resting must be some of the channels {series.channels!r}, in order, got {series.resting!r}")
     if sorted(series.moving) != [c for c in series.channels if c not in series.resting]:
         raise Damaged(f"moving must be all channels that do not rest, got {series.moving!r}")
-    if sorted(set(series.known)) != list(series.known) or not set(series.known) <= set(seen):
-        raise Damaged(f"known must be some of the covariates {seen!r}, in order, got {series.known!r}")
+    if len(set(series.known)) != len(series.known) or not set(series.known) <= set(seen):
+        raise Damaged(f"known must be some of the covariates {seen!r}, got {series.known!r}")
     return columns
 
 

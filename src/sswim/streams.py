@@ -60,11 +60,11 @@ class ForecastStream:
         self._step: Step | None = None
         self.restart()
         if rows is not None:
+            index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
             if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
                 self._time, self._step = index[-1], step_of(index)
             before = np.asarray(rows, dtype=np.float64)
-            # Of earlier rows, only the last value before a gap matters.
-            for row in before[-2 * model.window :]:
+            for row in before[_first_needed(before, model.window) :]:
                 self._take(row)
             self.rows = len(before)
 
@@ -105,7 +105,9 @@ class ForecastStream:
         """
         values, model = self._values(row), self._model
         self._check(values)
-        time = row.name if isinstance(row, pd.Series) and isinstance(row.name, pd.Timestamp) else None
+        name = row.name if isinstance(row, pd.Series) else None
+        name = name.to_timestamp() if isinstance(name, pd.Period) else name
+        time = name if isinstance(name, pd.Timestamp) else None
         missing = 0 if time is None else self._missing(time)
         before = self._past[-1] if len(self._past) else values
         complete = not np.isnan(np.where(np.isnan(values), before, values)).any()  # every column has had a value
@@ -190,3 +192,11 @@ class ForecastStream:
         self._past = np.concatenate([self._past, np.where(absent, before, values)[None]])[-window:]
         self._held = np.concatenate([self._held, absent[None]])[-window:]
         self.rows += 1
+
+
+def _first_needed(rows: np.ndarray, window: int) -> int:
+    """Return the row that a stream has to begin with: of rows before the last window, values before a gap matter."""
+    first = max(len(rows) - window, 0)
+    there = ~np.isnan(rows[: first + 1])
+    last = first - there[::-1].argmax(axis=0)  # of each column, the last value there
+    return int(np.where(there.any(axis=0), last, 0).min(initial=first))

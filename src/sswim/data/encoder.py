@@ -112,7 +112,7 @@ class SeriesEncoder:
     precise : bool
         Whether the network computes in float64.
     known : tuple of int
-        Covariates that are known ahead.
+        Covariates that are known ahead, in the order in which arrays of them are given.
     resting : tuple of int
         Columns that never move in the rows of the fit. They stay where they are, and the network does not see them: what it
         learns of the others does not depend on them.
@@ -282,7 +282,7 @@ def _scales(kind: str, rows: Tensor, low: np.ndarray, high: np.ndarray) -> tuple
 def find_columns(
     wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, argument: str = "covariates"
 ) -> list[int]:
-    """Return the numbers of columns that are given by name or number.
+    """Return the numbers of columns that are given by name or number, in the order given.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def find_columns(
         found.append(int(number))
     if len(set(found)) < len(found) or len(found) == columns:
         raise ValueError(f"{argument}: must name different columns, and leave one to forecast, got {wanted!r}.")
-    return sorted(found)
+    return found
 
 
 def find_resting(rows: Tensor, covariates: Sequence[int]) -> list[int]:

@@ -43,7 +43,8 @@ class FutureReader:
         parts, found = self._parts(future, len(series), one=one), []
         for i, (part, past) in enumerate(zip(parts, series, strict=False)):
             index = past.indexes[-1]
-            following = continue_index(index, self.horizon) if isinstance(index, TIMES) else None
+            timed = isinstance(index, pd.PeriodIndex) or (isinstance(index, pd.DatetimeIndex) and len(index) > 1)
+            following = continue_index(index, self.horizon) if timed else None  # one time has no step
             found.append(self(part, following, "future" if one else f"future[{i}]"))
         return found
 
@@ -54,7 +55,8 @@ class FutureReader:
             return []
         if future is None or one:
             return [future] * count
-        if isinstance(future, (pd.DataFrame, pd.Series)) or len(future) != count:  # type: ignore[arg-type]
+        given = len(future) if isinstance(future, (Sequence, np.ndarray)) else 0
+        if isinstance(future, (pd.DataFrame, pd.Series)) or given != count:
             raise ValueError(f"future: pass one for each of the {count} series, in a list.")
         return list(future)  # type: ignore[arg-type]
 

@@ -136,6 +136,11 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
     return Series(segments, indexes, columns, gaps)
 
 
+def with_gaps(data: object, name: str = "series") -> np.ndarray:
+    """Return the values (rows, channels) of one series, NaN where it has none."""
+    return _one(data, name, "keep")[0]
+
+
 def is_several(data: object) -> bool:
     """Return whether data holds several series: a list of frames or arrays, or a 3-d array."""
     if isinstance(data, (pd.DataFrame, pd.Series)):
@@ -246,7 +251,7 @@ def parse_times(text: pd.Series, *, day_first: bool = False) -> pd.Series:
 
 
 def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str) -> np.ndarray:
-    """Refuse infinities; refuse NaN or interpolate over it."""
+    """Refuse infinities; refuse NaN, interpolate over it, or keep it."""
 
     def where(bad: np.ndarray) -> str:
         row, channel = map(int, np.argwhere(bad)[0])
@@ -260,7 +265,7 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
     if huge.any():
         raise ValueError(f"{name} must lie between -{MOST:g} and {MOST:g}, but holds more ({where(huge)}). Use larger units.")
     absent = np.isnan(values)
-    if not absent.any():
+    if not absent.any() or missing == "keep":
         return values
     if missing == "error":
         raise ValueError(
@@ -299,6 +304,8 @@ def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
 
 def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
     """Return the rows before which a time index jumps by something other than its usual step."""
+    if isinstance(index, pd.PeriodIndex):
+        index = index.to_timestamp()
     if not isinstance(index, pd.DatetimeIndex) or len(index) < 3:
         return []
     steps = index.to_series().diff().iloc[1:]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sswim.data.windows import Part, Samples, Split, batches
-from sswim.machine import on_threads
+from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, check_choice, check_constants, resolve
 from sswim.readout.base import Shape, Training
@@ -146,7 +146,7 @@ class Counts(Options):
         def decide(part: slice) -> Tensor:
             return readout(look(samples.inputs(part)).double()[:, None])[:, 0].T
 
-        return torch.cat(list(on_threads(decide, batches(len(samples), network.batch_size(memory))))).cpu()
+        return torch.cat(list(on_threads(decide, batches(len(samples), network.batch_size(memory // PIECES))))).cpu()
 
 
 def _likeliest(

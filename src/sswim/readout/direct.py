@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sswim.data.encoder import RELATIVE
 from sswim.data.windows import SeriesWindows, Split
+from sswim.machine import PIECES
 from sswim.network.network import SpikingNetwork
 from sswim.network.population import Population
 from sswim.options import Mistakes, Options, Run, check_constants, check_integer
@@ -211,7 +212,7 @@ class Source:
         self._traces = network.trace_reader(self.readout.constants)
         each = self.group * (6 * network.window + network.horizon + sum(network.hidden) * network.window + 1000) * 8
         each += 8 * self.readout.codes
-        self.chunk = max(1, min(4096 // self.group + 1, run.budget // 4 // each))
+        self.chunk = max(1, min(4096 // self.group + 1, run.budget // PIECES // each))
 
     def count(self, most: int) -> int:
         """Return the number of blocks: `most`, half as many again if neighbours overlap too much, or fewer for few windows."""

@@ -234,14 +234,10 @@ class LagReadout(nn.Module):
         ahead : Tensor of shape (sets, known, horizon), optional
             What is known ahead, the same for all members of a set.
         """
-        level = rows.mean(dim=2, keepdim=True)
-        relative = rows - level
-        spread = relative.square().mean(dim=2, keepdim=True).sqrt()
-        tiny = 64 * torch.finfo(rows.dtype).eps * (level.abs() + 1e-3)
-        moves = (spread > tiny).to(rows)
+        level, relative, spread, moves = _apart(rows)
         usual = self.spreads.repeat(len(rows) // self.sizes.groups, 1)  # (batch, outputs)
         moving = (spread[:, :, 0] / usual).clamp(max=1.0).square() * moves[:, :, 0]
-        unit = torch.where(spread > tiny, spread, torch.ones_like(spread))
+        unit = torch.where(moves > 0, spread, torch.ones_like(spread))
         relative = relative * moves
         deviations, heights = relative / unit, rows.clamp(-2 * REACH, 2 * REACH)
         counts, absolute = self.population.counts(deviations), self.population.counts(heights)
@@ -266,20 +262,21 @@ class LagReadout(nn.Module):
         shown = ahead if self.skip else self.population.rounded(ahead)
         return torch.cat([shown.flatten(1), fires.to(shown).flatten(1)], dim=1)
 
+    def _deviations(self, rows: Tensor) -> Tensor:
+        """Return windows (batch, outputs, window) relative to their mean and in units of their deviation; 0 where they rest."""
+        level, relative, spread, moves = _apart(rows)
+        return relative * moves / torch.where(moves > 0, spread, torch.ones_like(spread))
+
     def raster(self, rows: Tensor) -> Tensor:
         """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
-        level = rows.mean(dim=2, keepdim=True)
-        spread = (rows - level).square().mean(dim=2, keepdim=True).sqrt().clamp_min(1e-300)
-        return self.population.fires((rows - level) / spread)
+        return self.population.fires(self._deviations(rows))
 
     def spikes(self, rows: Tensor) -> Tensor:
         """Return how many spikes the populations fire in windows (batch, outputs, window): (batch,).
 
         With a skip connection only those of the single neurons count: nothing else is read.
         """
-        level = rows.mean(dim=2, keepdim=True)
-        spread = (rows - level).square().mean(dim=2, keepdim=True).sqrt().clamp_min(1e-300)
-        signals = torch.cat([(rows - level) / spread, rows], dim=1)
+        signals = torch.cat([self._deviations(rows), rows], dim=1)
         if not self.skip:
             return self.population.spikes(signals).sum(dim=(1, 2)).double()
         reached, silent = self._fires[self.population.counts(signals).long()], self._fires[self.population.neurons // 2]
@@ -362,3 +359,12 @@ class LagReadout(nn.Module):
     def clear(self) -> None:
         """Set the weights to 0, before training from scratch."""
         self.weights.zero_()
+
+
+def _apart(rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return mean, relative values and deviation of windows (batch, outputs, window), and 1 where they move, else 0."""
+    level = rows.mean(dim=2, keepdim=True)
+    relative = rows - level
+    spread = relative.square().mean(dim=2, keepdim=True).sqrt()
+    tiny = 64 * torch.finfo(rows.dtype).eps * (level.abs() + 1e-3)
+    return level, relative, spread, (spread > tiny).to(rows)
