@@ -8,6 +8,8 @@ import torch
 from sswim import Forecaster, FromScratch
 from sswim.machine import on_threads
 from sswim.plots import plot_forecast, plot_spikes
+from sswim.readout.blocks import Part, Solver
+from sswim.regression import safe_eigh
 
 WINDOW, HORIZON = 12, 4
 
@@ -127,3 +129,24 @@ def test_pictures_of_models_that_know_ahead(driven):
     at_the_end = plot_forecast(model, driven[:396], at=396, future=driven[396:, [2]])
     inside = plot_forecast(model, driven, at=396)
     np.testing.assert_allclose(at_the_end.lines[2].get_ydata(), inside.lines[2].get_ydata())
+
+
+def test_eigenvectors_of_huge_matrices_that_defeat_the_fast_solver(monkeypatch):
+    def fails(a):
+        raise torch.linalg.LinAlgError("no convergence")
+
+    monkeypatch.setattr(torch.linalg, "eigh", fails)
+    root = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for size in (1.0, 1e265, 1e-280, 0.0):
+        a = size * root @ root.mT
+        values, vectors = safe_eigh(a)
+        assert float(((vectors * values[:, None]) @ vectors.mT - a).abs().max()) <= 1e-13 * max(size, 1e-290) * 20
+
+
+def test_blocks_in_which_no_window_moves_leave_no_huge_numbers():
+    """What is left of a sum from which all has been subtracted is rounding, and must not be divided by."""
+    gram = torch.full((1, 3, 3), 1e-18, dtype=torch.float64)
+    part = Part(gram, torch.zeros(1, 3, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64), 50.0)
+    gram[0, 0, 0] = 0.0
+    values, basis = Solver(lambda: part, 0).basis(torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64), False)
+    assert float(values.max()) < 1e-6 and float(basis.abs().max()) < 10

@@ -46,8 +46,7 @@ def gram(a: Tensor) -> Tensor:
 def safe_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     """Return eigenvalues (ascending) and eigenvectors of symmetric float64 matrices of shape (..., n, n).
 
-    Divide-and-conquer is fast, but does not converge on some rank-deficient matrices. Then plain QR iteration takes over,
-    matrix by matrix.
+    Divide-and-conquer is fast, but fails on some rank-deficient matrices. Then QR iteration takes over, on matrices of size 1.
     """
     try:
         values, vectors = torch.linalg.eigh(a)
@@ -56,9 +55,10 @@ def safe_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     except torch.linalg.LinAlgError:
         pass
     flat = a.reshape(-1, *a.shape[-2:]).cpu().numpy()
-    pairs = [scipy.linalg.eigh(matrix, driver="ev") for matrix in flat]
-    values = torch.stack([torch.from_numpy(value) for value, _ in pairs])
-    vectors = torch.stack([torch.from_numpy(vector) for _, vector in pairs])
+    sizes = abs(flat).max(axis=(1, 2), initial=1e-300)
+    pairs = [scipy.linalg.eigh(matrix / size, driver="ev") for matrix, size in zip(flat, sizes, strict=True)]
+    values, vectors = (torch.stack([torch.from_numpy(pair[i]) for pair in pairs]) for i in (0, 1))
+    values *= torch.from_numpy(sizes)[:, None]
     return values.reshape(a.shape[:-1]).to(a.device), vectors.reshape(a.shape).to(a.device)
 
 

@@ -122,9 +122,10 @@ class Solver:
         """
         key = shared, size.cpu().numpy().tobytes()
         if key not in self._bases:
-            gram, keep, unit = self.sums(shared).gram, size > 0, size[size > 0]
+            part, keep, unit = self.sums(shared), size > 0, size[size > 0]
+            gram = part.gram
             row = gram[:, self.one, keep] * unit  # (C, k)
-            total = gram[:, self.one, self.one].clamp_min(1e-300)[:, None]
+            total = gram[:, self.one, self.one].clamp_min(max(1e-9 * part.rows, 1e-300))[:, None]  # 0 if nothing moves
             centred = gram[:, keep][:, :, keep] * unit[:, None] * unit - row[:, :, None] * (row / total)[:, None]
             values, vectors = safe_eigh(centred)
             found = torch.zeros(*gram.shape[:2], vectors.shape[2] + 1, dtype=gram.dtype, device=gram.device)
