@@ -308,10 +308,7 @@ class Forecaster(Estimator[ForecastModel]):
             A DataFrame's index is continued.
         """
         check_is_fitted(self)
-        several, (series, rows, ahead) = is_several(X), self.model_.last(X, future)
-        values = self.model_.forecast(rows, ahead)
-        results = [self.model_.labelled(value, part) for value, part in zip(values, series, strict=True)]
-        return values if several and not isinstance(X, (list, tuple)) else results if several else results[0]
+        return self.model_.predict(X, future)[0]
 
     def predict_interval(self, X: SeriesLike, coverage: float = 0.9, future: Future = None) -> tuple[Forecasts, Forecasts]:
         """Return lower and upper bounds that contain a fraction `coverage` of the rows that follow `X`.
@@ -319,8 +316,10 @@ class Forecaster(Estimator[ForecastModel]):
         Split conformal: the bounds stand as far from the forecast as errors on the validation part did, separately for each
         step ahead and channel. For a direct readout. `future` is that of `predict`.
         """
-        forecast = self.predict(X, future)
-        return self.model_.bounds(forecast, coverage, self.model_.last(X, future)[1])
+        check_is_fitted(self)
+        self.model_.half_width(coverage)  # a wrong coverage is told before the work
+        forecast, rows = self.model_.predict(X, future)
+        return self.model_.bounds(forecast, coverage, rows)
 
     def stream(self, X: SeriesLike | None = None) -> ForecastStream:
         """Return a stream that takes one new row at a time and forecasts the next `horizon` rows.

@@ -115,7 +115,16 @@ class ForecastModel:
         ahead = self.future.several(future, parts, one=not several)
         return parts, [torch.from_numpy(series.segments[-1]) for series in parts], ahead
 
-    def labelled(self, value: np.ndarray, series: Series) -> pd.DataFrame | np.ndarray:
+    def predict(self, X: SeriesLike, future: Future = None) -> tuple[Forecasts, list[Tensor]]:
+        """Return the forecasts that follow on one or several series, as the user gave these, and the rows they follow on."""
+        several, (series, rows, ahead) = is_several(X), self.last(X, future)
+        values = self.forecast(rows, ahead)
+        if several and not isinstance(X, (list, tuple)):
+            return values, rows
+        results = [self._labelled(value, part) for value, part in zip(values, series, strict=True)]
+        return results if several else results[0], rows
+
+    def _labelled(self, value: np.ndarray, series: Series) -> pd.DataFrame | np.ndarray:
         """Return a forecast (horizon, channels) as the user gave the series."""
         if series.columns is None:
             return value
@@ -165,8 +174,7 @@ class ForecastModel:
         def forecast(part: slice) -> tuple[Tensor, Tensor]:
             x = samples.inputs(part)
             rows, spikes = self.rows_read(samples, part, x), network.hidden_spikes(x, filters)
-            y = readout.read(spikes, rows, samples.ahead(part)) if isinstance(readout, LagReadout) else read(spikes, rows)
-            y = samples.level(part) + y.cpu()
+            y = samples.level(part) + read(spikes, rows, samples.ahead(part)).cpu()
             if samples.shared:
                 y = y[:, :, 0].unflatten(0, (-1, samples.batch)).transpose(1, 2)
             return torch.arange(part.start // samples.batch, part.stop // samples.batch), y

@@ -133,7 +133,8 @@ def plot_backtest(
         raise ValueError(f"series: too short. A window and its horizon take {window} + {horizon} rows, got {len(data)}.")
     rows = [torch.from_numpy(data[at - window : at]) for at in starts]
     forecasts = fitted.forecast(rows, [data[at : at + horizon, known] for at in starts] if known else ())
-    when, ax = _times(fitted.series(series).indexes[-1], len(data)), axes(ax, (10, 3.4))
+    ax, times = axes(ax, (10, 3.4)), _times(model, series)
+    when = np.arange(len(data)) if times is None else _at_dates(ax, times)
     ax.plot(when[window:], data[window:, column], color="black", lw=1, label="what came")
     for n, (at, forecast) in enumerate(zip(starts, forecasts, strict=True)):
         there = when[at : at + horizon]
@@ -143,11 +144,7 @@ def plot_backtest(
             label = f"{100 * coverage:g} % intervals" if n == 0 else None
             shown = slice(horizon if at == starts[-1] else step)  # up to the next forecast
             ax.fill_between(there[shown], low[shown], high[shown], color=RED, alpha=0.18, lw=0, label=label)
-    ax.set(xlabel="" if isinstance(when, pd.DatetimeIndex) else "row", ylabel=_name(model, column))
-    if isinstance(when, pd.DatetimeIndex):
-        locator = AutoDateLocator(maxticks=9)
-        ax.xaxis.set_major_locator(locator)
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    ax.set(xlabel="row" if times is None else ax.get_xlabel(), ylabel=_name(model, column))
     ax.margins(x=0.01)
     legend_above(ax)
     return ax
@@ -343,18 +340,27 @@ def plot_growth(result: Facts) -> Figure:
 def _time_axis(ax: Axes, model: Forecaster, series: SeriesLike, at: int) -> np.ndarray:
     """Return where the rows of a window and of the forecast stand on the x axis: at their times, or steps without any."""
     window, horizon = model.model_.window, model.model_.horizon
-    index = model.model_.series(series).indexes[-1]
-    if isinstance(index, pd.PeriodIndex):
-        index = index.to_timestamp()
-    if not isinstance(index, pd.DatetimeIndex):
+    index = _times(model, series)
+    if index is None:
         ax.set_xlabel("steps from the start of the forecast")
         return np.arange(-window, horizon, dtype=float)
     known = index[at - window : at + horizon]
-    times = pd.DatetimeIndex(known.append(continue_index(index, window + horizon - len(known))))
-    locator = AutoDateLocator(tz=index.tz)
+    return _at_dates(ax, pd.DatetimeIndex(known.append(continue_index(index, window + horizon - len(known)))))
+
+
+def _times(model: Forecaster, series: SeriesLike) -> pd.DatetimeIndex | None:
+    """Return the times of the last segment of a series, if it has any."""
+    index = model.model_.series(series).indexes[-1]
+    index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+    return index if isinstance(index, pd.DatetimeIndex) else None
+
+
+def _at_dates(ax: Axes, times: pd.DatetimeIndex) -> np.ndarray:
+    """Return where times stand on the x axis, which gets marks at dates, in the zone of the times."""
+    locator = AutoDateLocator(tz=times.tz)
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=index.tz))
-    ax.set_xlabel("time" if index.tz is None else f"time ({index.tz})")
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=times.tz))
+    ax.set_xlabel("time" if times.tz is None else f"time ({times.tz})")
     return np.asarray(date2num(times.to_pydatetime()))
 
 
@@ -381,12 +387,3 @@ def _forecast_number(model: Forecaster, column: int, channel: int | str) -> int:
 def _name(model: Forecaster, column: int) -> str:
     columns = model.model_.columns
     return f"channel {column}" if columns is None else str(columns[column])
-
-
-def _times(index: pd.Index | None, rows: int) -> pd.Index:
-    """Return where rows lie on an axis: at their times, or at their numbers."""
-    if isinstance(index, pd.PeriodIndex):
-        return index.to_timestamp()
-    if isinstance(index, pd.DatetimeIndex):
-        return index.tz_localize(None)  # as the clock showed it there
-    return pd.RangeIndex(rows) if index is None else index

@@ -301,8 +301,8 @@ def _check_encoder(series: SeriesEncoder) -> int:
         value, shape = getattr(series, name), (2, columns) if name == "outliers" else (columns,)
         if value.shape != shape or value.dtype != np.float64 or not columns:
             raise Damaged(f"encoder.{name} must have the shape {shape} of float64, got {value.shape} of {value.dtype}")
-        # Without a floor or bounds these are infinite.
-        _finite(f"encoder.{name}", np.nan_to_num(value, nan=np.nan) if name in ("floor", "outliers") else value)
+        unbounded = name in ("floor", "outliers")  # infinite where there are none, but never NaN
+        _finite(f"encoder.{name}", value[~np.isinf(value)] if unbounded else value)
     if (series.span <= 0).any() or (series.low > series.high).any() or (series.floor == np.inf).any():
         raise Damaged("encoder: span must be > 0, low at most high, and floor below infinity")
     seen = series.covariates

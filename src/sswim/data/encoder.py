@@ -46,11 +46,11 @@ class Scaling(Options):
     clip : bool
         Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
         not limited). Otherwise a channel that leaves its range drives every neuron that listens to it out of its own.
-    trim : bool
-        Whether rows of the fit that lie far outside of a channel's usual range are brought back to bounds around it.
     floor : bool
         Whether forecasts stay above a channel's least value where that is reached again and again, as zero is by power, counts
         and rain. A window that goes below it has no floor but its own least value.
+    trim : bool
+        Whether rows of the fit that lie far outside of a channel's usual range are brought back to bounds around it.
     """
 
     kind: str = "adaptive"

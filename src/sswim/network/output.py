@@ -14,9 +14,17 @@ from sswim.network.layer import SpikingLayer
 
 __all__ = ["Reader", "Readout", "VoltageReadout"]
 
-# Reads spikes (neurons, steps, batch) of all hidden layers and the window's rows (batch, window, inputs), which only a skip
-# connection needs: (batch, time, outputs).
-Reader = Callable[[Sequence[Tensor], Tensor | None], Tensor]
+
+class Reader(Protocol):
+    """Reads what the hidden layers did."""
+
+    def __call__(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
+        """Return the output (batch, time, outputs) from the spikes (neurons, steps, batch) of all hidden layers.
+
+        A readout with lags also needs the window's rows (batch, window, inputs), and what is known ahead, (sets, known,
+        horizon), if anything is.
+        """
+        ...
 
 
 class Readout(Protocol):
@@ -106,7 +114,7 @@ class VoltageReadout(SpikingLayer):
         last = int(used.max()) + 1 if len(used) else 1  # no output sees a hidden step after it
         filters = filters[:, :, :last].contiguous()
 
-        def read(spikes: Sequence[Tensor], rows: Tensor | None) -> Tensor:
+        def read(spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
             v = self.potentials(spikes[-1][:, :last], filters)
             if self.spiking:
                 v = self.fire(v.detach().clone())[:, start:]

@@ -59,7 +59,7 @@ class TraceReadout(nn.Module):
         """Return the output (batch, horizon, outputs) with gradients."""
         return self._read(spikes, rows)
 
-    def _read(self, spikes: Sequence[Tensor], rows: Tensor | None) -> Tensor:
+    def _read(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
         """Return the output (batch, horizon, outputs) from spikes (neurons, window, batch)."""
         age = torch.arange(spikes[0].shape[1] - 1, -1, -1)
         decay = decays(torch.tensor(self.constants), age).to(spikes[0])  # (K, O)

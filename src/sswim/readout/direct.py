@@ -276,13 +276,13 @@ class Source:
 
 @torch.no_grad()
 def set_directions(readout: LagReadout, source: Source) -> None:
-    """Set the directions of lags, of extra features, and of what all channels do together, from some windows."""
+    """Set the directions of lags, extra features, what all channels do together, and what is known ahead, from some windows."""
     sizes, window = readout.sizes, readout.sizes.window
     wanted = min(max(LOOKED // source.group, 400), 1500, source.windows)
     numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
     gram = torch.zeros(window, window, dtype=torch.float64)
     extra, together, ahead, spreads = [], [], [], []
-    # Of many samples, a part is enough for directions that all share: all channels of every so many windows.
+    # All samples share these directions, so a part of many is enough: every few windows, with all their channels.
     features, done = max(len(readout.extra_mean), 1), 0
     most = 2000 if features > 2000 else min(20_000, 2**24 // features)
     every = max(1, -(-len(numbers) * source.group // most))
