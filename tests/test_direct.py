@@ -7,18 +7,11 @@ import torch
 from sklearn.base import clone
 
 from sswim import Direct, Forecaster, Trajectory
-from sswim.data.windows import SeriesWindows, Split
+from sswim.data.windows import SeriesWindows
 from sswim.evaluate import Persistence, RidgeOnLags
 from sswim.options import Run
-from sswim.readout.direct import (
-    LEVELS,
-    Source,
-    _calibrated,
-    _ranked_quantiles,
-    principal_directions,
-    separate_directions,
-    set_directions,
-)
+from sswim.readout.look import Source, principal_directions, separate_directions, set_directions
+from sswim.readout.record import LEVELS, _calibrated, _ranked_quantiles, block_count
 
 WINDOW, HORIZON, CHANNELS = 16, 3, 4
 
@@ -30,12 +23,11 @@ def waves(rows=400, channels=CHANNELS, noise=0.1, seed=0):
     return 10 * x + 5 * np.arange(channels)
 
 
-def source_of(model, rows, validation=0.2, memory=10**9):
+def source_of(model, rows, memory=10**9):
     """Return the windows of a fit as its readout sees them."""
     fitted = model.model_
     samples = SeriesWindows(fitted.encoder, [fitted.encoder(torch.from_numpy(rows))], WINDOW, HORIZON)
-    windows = len(rows) - WINDOW - HORIZON + 1
-    return Source(fitted.network, Split.at(samples, int(windows * (1 - validation)) * samples.batch), Run(memory))
+    return Source(fitted.network, samples, memory)
 
 
 @pytest.fixture(scope="module", params=[("shared", True), ("shared", False), ("joint", True), ("joint", False)])
@@ -224,25 +216,16 @@ def test_clone_keeps_the_choices(fitted):
     assert clone(fitted).get_params()["channels"] == fitted.channels
 
 
-def test_blocks_are_the_windows_in_order_and_thinned_out_evenly(fitted, monkeypatch):
-    source = source_of(fitted, waves(300))
-    blocks = source.blocks(8)
-    assert torch.equal(torch.cat(blocks), torch.arange(source.windows))
-    assert source.gap(len(blocks)) == 1, "blocks of 24 windows overlap with their neighbours"
-    long = source_of(fitted, waves(3000))
-    assert len(long.blocks(8)) == 8 and long.gap(8) == 0
-    monkeypatch.setattr("sswim.readout.direct.SAMPLES", 200)
-    thin = torch.cat(source.blocks(8))
-    assert len(thin) * source.group <= 260 and int(thin.diff().max()) <= 2 * int(thin.diff().min())
-    few = source_of(fitted, waves(WINDOW + HORIZON + 1))
-    assert len(few.blocks(8)) == 2
+def test_blocks_are_fewer_for_few_windows_and_more_where_they_overlap():
+    span = WINDOW + HORIZON
+    assert [block_count(8, windows, span) for windows in (282, 3000, 3, 30)] == [12, 8, 2, 3]
 
 
 def test_sums_are_those_of_all_windows_whatever_the_chunks(fitted):
     rows = waves(200)
     source, small = source_of(fitted, rows), source_of(fitted, rows, memory=10**6)
     assert small.chunk < source.chunk
-    sums, others = (s.sums(s.blocks(4)) for s in (source, small))
+    sums, others = (s.part(torch.arange(s.windows)) for s in (source, small))
     torch.testing.assert_close(sums.gram, others.gram, rtol=1e-4, atol=1e-3)
     readout = fitted.network_.readout
     seen, y = source_of(fitted, rows[:60]).look(torch.arange(3))
@@ -250,7 +233,7 @@ def test_sums_are_those_of_all_windows_whatever_the_chunks(fitted):
     shared = readout.outputs == 1
     first = y[0].view(HORIZON, -1)[:, 0].double().numpy() * fitted.model_.encoder.span[0]
     np.testing.assert_allclose(first, rows[WINDOW : WINDOW + HORIZON, 0] - level[0], rtol=1e-4, atol=1e-4)
-    assert len(y) == 3 * (CHANNELS if shared else 1) and readout.reduced(seen).shape[1] == sums.gram.shape[2]
+    assert len(y) == 3 * (CHANNELS if shared else 1) and readout.reduced(seen).shape[1] == sums.gram.shape[1]
 
 
 def test_directions_of_lags_are_orthonormal_recent_lags_and_principal_ones():
@@ -375,7 +358,7 @@ def test_many_hidden_neurons_stay_within_memory(fitted):
     """Directions are found from as many windows as fit, whatever the number of features."""
     source = source_of(fitted, waves(200), memory=10**6)
     before = fitted.network_.readout.lag_directions.clone()
-    set_directions(fitted.network_.readout, source)
+    set_directions(fitted.network_.readout, source, Run(10**6))
     assert fitted.network_.readout.lag_directions.shape == before.shape
     assert LEVELS[0] == 0.5
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from sswim.readout.blocks import BlockSums, Part, Solver
-from sswim.readout.weighing import LAMBDAS, Model, _on_simplex, _Weighing, stack, weigh
+from sswim.readout.blocks import Part, Solver, total
+from sswim.readout.weighing import LAMBDAS, Model, _on_simplex, _standard_error, _Weighing, stack, weigh
 
 CHANNELS, BLOCKS, ROWS, OUTPUTS = 3, 5, 80, 4
 PARTS = {
@@ -40,11 +40,9 @@ def data(weights=None, noise=0.3, seed=0, shift=0.0):
 
 
 def sums_of(f, y):
-    sums = BlockSums(CHANNELS, BLOCKS, FEATURES, OUTPUTS)
-    for b in range(BLOCKS):
-        for part in range(0, ROWS, 33):  # in batches
-            sums.add(b, Part.of(f[b, :, part : part + 33], y[b, :, part : part + 33]))
-    return sums
+    """Return the sums of every block, in batches."""
+    batches = [slice(first, first + 33) for first in range(0, ROWS, 33)]
+    return [total(Part.of(f[b, :, part], y[b, :, part]) for part in batches) for b in range(BLOCKS)]
 
 
 def rows_of(f, blocks):
@@ -54,7 +52,7 @@ def rows_of(f, blocks):
 def test_errors_from_sums_are_those_of_the_rows(generator):
     f, y = data()
     w = torch.randn(CHANNELS, FEATURES, OUTPUTS, generator=generator, dtype=torch.float64)
-    part = sums_of(f, y).part([1, 3])
+    part = total(sums_of(f, y)[1::2])
     left = rows_of(y, [1, 3]) - rows_of(f, [1, 3]) @ w
     torch.testing.assert_close(part.errors(w), left.square().sum(dim=(1, 2)))
     torch.testing.assert_close(
@@ -71,7 +69,7 @@ def test_solutions_are_ridges_on_what_the_simpler_model_leaves(shared, lambda_, 
     f, y = data(start.expand(CHANNELS, -1, -1) * 0.5, shift=0.7)
     size = torch.zeros(FEATURES, dtype=torch.float64)
     size[PARTS["lags"]], size[PARTS["extra"]] = 1.0, 0.3
-    found = Solver(lambda: sums_of(f, y).part(range(BLOCKS)), 1).solve(size, shared, start, torch.full((len(start),), lambda_))
+    found = Solver(lambda: total(sums_of(f, y)), 1).solve(size, shared, start, torch.full((len(start),), lambda_))
     keep = (size > 0).numpy()
     for c in range(len(start)):
         x, t = (rows_of(v, range(BLOCKS)).flatten(0, 1) if shared else rows_of(v, range(BLOCKS))[c] for v in (f, y))
@@ -89,28 +87,28 @@ def test_solutions_are_ridges_on_what_the_simpler_model_leaves(shared, lambda_, 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_error_of_every_penalty_is_that_of_a_refit_without_the_block(gap, shared):
     f, y = data(torch.ones(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) * 0.2)
-    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, gap)
+    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, gap, [1.0] * BLOCKS)
     size = torch.zeros(FEATURES, dtype=torch.float64)
     size[PARTS["lags"]] = 1.0
-    base, total = Model(NAMES[0]), 0.0
+    base, summed = Model(NAMES[0]), 0.0
     for left in range(BLOCKS):
         seen = [b for b in range(BLOCKS) if abs(b - left) > gap]
-        solver = Solver(partial(sums_of(f, y).part, seen), 1)
+        solver = Solver(partial(total, [sums_of(f, y)[b] for b in seen]), 1)
         errors = []
         for lambda_ in LAMBDAS:
             w = solver.solve(size, shared, naive()[NAMES[0]][None], torch.full((1 if shared else CHANNELS,), float(lambda_)))
             error = (y[left] - f[left] @ w).square().sum(dim=(1, 2))
             errors.append(error.sum()[None] if shared else error)
         best_naive = min(float((y[left] - f[left] @ w).square().sum()) for w in naive().values())
-        total = total + torch.stack(errors) / best_naive
+        summed = summed + torch.stack(errors) / best_naive
     error, model = search.add("m", base, size, shared=shared, company=0.0)
-    assert torch.equal(model.penalty, LAMBDAS[total.argmin(dim=0)])
-    assert error == pytest.approx(float(total.amin(dim=0).sum()), rel=1e-9)
+    assert torch.equal(model.penalty, LAMBDAS[summed.argmin(dim=0)])
+    assert error == pytest.approx(float(summed.amin(dim=0).sum()), rel=1e-9)
 
 
 def test_products_are_those_of_the_errors_on_unseen_blocks():
     f, y = data(torch.ones(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) * 0.1)
-    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, 0)
+    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, 0, [1.0] * BLOCKS)
     size = torch.zeros(FEATURES, dtype=torch.float64)
     size[PARTS["lags"]] = 1.0
     models = [Model(NAMES[1]), search.add("m", Model(NAMES[1]), size, shared=False)[1]]
@@ -147,7 +145,7 @@ def test_a_random_walk_is_left_to_its_last_value():
     """Nothing but the last row tells of the next: everything else gets nothing, or next to it."""
     sums = sums_of(*data(truth(last=1.0), noise=1.0))
     weighed = weigh(sums, PARTS, naive())
-    change = weighed.weights(sums.part(range(BLOCKS))) - naive()["the last value"]
+    change = weighed.weights(total(sums)) - naive()["the last value"]
     assert float(change.abs().max()) < 0.03, "a ridge without the blocks' say would have weights of 0.1"
     plain = Ridge(alpha=1e-6).fit(rows_of(data(noise=1.0)[0], range(BLOCKS))[0], rows_of(data(noise=1.0)[1], range(BLOCKS))[0])
     assert abs(plain.coef_).max() > 0.1
@@ -161,9 +159,7 @@ def test_what_helps_is_found_and_what_does_not_steps_back():
     shares = kept(weighed)
     assert shares["population, weights per channel"] + shares["population, shared weights adjusted per channel"] > 0.5
     f, y = data(lags, noise, seed=9)
-    left = rows_of(y, range(BLOCKS)) - rows_of(f, range(BLOCKS)) @ weighed.weights(
-        sums_of(*data(lags, noise)).part(range(BLOCKS))
-    )
+    left = rows_of(y, range(BLOCKS)) - rows_of(f, range(BLOCKS)) @ weighed.weights(total(sums_of(*data(lags, noise))))
     assert float(left.square().mean()) < 1.06 * noise**2
     common = kept(weigh(sums_of(*data(truth(lags=0.5, common=0.5), noise)), PARTS, naive()))
     assert sum(share for name, share in common.items() if name.startswith("all channels")) > 0.9
@@ -193,15 +189,31 @@ def test_a_resting_channel_keeps_its_last_value():
     f[:, 2, :, :], y[:, 2] = 0.0, 0.0
     weighed = weigh(sums_of(f, y), PARTS, naive())
     assert weighed.shares[2].tolist() == [1.0] + [0.0] * (len(weighed.models) - 1)
-    assert torch.isfinite(weighed.weights(sums_of(f, y).part(range(BLOCKS)))).all()
+    assert torch.isfinite(weighed.weights(total(sums_of(f, y)))).all()
 
 
 def test_one_channel_has_no_own_weights_and_blocks_add_up():
     f, y = data(truth(lags=0.5))
-    one = BlockSums(1, BLOCKS, FEATURES, OUTPUTS)
-    for b in range(BLOCKS):
-        one.add(b, Part.of(f[b, :1], y[b, :1]))
+    one = [Part.of(f[b, :1], y[b, :1]) for b in range(BLOCKS)]
     assert not any("own" in model.name or "all" in model.name for model in weigh(one, PARTS, naive()).models)
-    whole, parts = one.part(range(BLOCKS)), [one.part([b]) for b in range(BLOCKS)]
+    whole = total(one)
     assert isinstance(whole, Part) and whole.rows == BLOCKS * ROWS
-    torch.testing.assert_close(whole.gram, sum(p.gram for p in parts))
+    torch.testing.assert_close(whole.gram, sum(p.gram for p in one))
+
+
+def test_blocks_that_are_forgotten_decide_nothing():
+    """Blocks that count next to nothing leave the choice to the others, whatever they say."""
+    f, y = data(truth(lags=0.5))
+    f[:2], y[:2] = data(truth(extra=2.0), seed=1)[0][:2], data(truth(extra=2.0), seed=1)[1][:2]
+    says = [1e-9, 1e-9, 1.0, 1.0, 1.0]
+    parts = [part.scaled(say) for part, say in zip(sums_of(f, y), says, strict=True)]
+    few, all_ = weigh(parts[2:], PARTS, naive()), weigh(parts, PARTS, naive(), says=says)
+    torch.testing.assert_close(few.shares, all_.shares, rtol=1e-4, atol=1e-4)
+
+
+def test_standard_errors_are_those_of_the_mean(generator):
+    values = torch.randn(7, 3, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(_standard_error(values, torch.ones(7).double()), values.std(dim=0) / 7**0.5)
+    torch.testing.assert_close(
+        _standard_error(values, torch.tensor([2.0, 2, 2, 2, 2, 1e-14, 1e-14]).double()), values[:5].std(dim=0) / 5**0.5
+    )

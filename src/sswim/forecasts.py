@@ -21,8 +21,8 @@ from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
-from sswim.readout.direct import LEVELS
 from sswim.readout.lags import LagReadout
+from sswim.readout.record import LEVELS
 from sswim.report import SamplingReport, Summary, summarize
 
 __all__ = ["Costs", "ForecastModel", "Forecasts"]

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, Self, TypeVar
 
 import torch
 
-__all__ = ["PIECES", "on_threads", "peak_memory"]
+__all__ = ["PIECES", "Addable", "on_threads", "peak_memory", "sums_on_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -64,6 +64,34 @@ def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+class Addable(Protocol):
+    """What can be added up."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+
+A = TypeVar("A", bound=Addable)
+C = TypeVar("C")
+
+
+def sums_on_threads(
+    work: Callable[[C, T], A], groups: Sequence[Sequence[T]], common: C, advance: Callable[[], None] = lambda: None
+) -> Iterator[A]:
+    """Yield for each group the sum of what `work` makes of `common` and each of its items, added up as a binary tree."""
+    found = on_threads(lambda item: work(common, item), [item for group in groups for item in group])
+    for group in groups:
+        waiting: list[A] = []
+        for number in range(1, len(group) + 1):
+            waiting.append(next(found))
+            advance()
+            while not number % 2:
+                waiting[-2:] = [waiting[-2] + waiting[-1]]
+                number //= 2
+        while len(waiting) > 1:
+            waiting[-2:] = [waiting[-2] + waiting[-1]]
+        yield waiting[0]
 
 
 def peak_memory() -> int | None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
-from sswim.machine import on_threads, peak_memory
+from sswim.machine import Addable, on_threads, peak_memory, sums_on_threads
 
 __all__ = [
     "LOG", "Mistakes", "Options", "Randomness", "Run", "Seed", "StepRecord", "check_choice", "check_constants",
@@ -29,6 +29,8 @@ __all__ = [
 
 T = TypeVar("T")
 R = TypeVar("R")
+C = TypeVar("C")
+A = TypeVar("A", bound=Addable)
 Seed = int | np.random.RandomState | np.random.Generator | None
 # Progress and warnings, for whoever listens.
 LOG = logging.getLogger("sswim")
@@ -389,3 +391,8 @@ class Run:
         for result in on_threads(function, items):
             yield result
             self.advance()
+
+    def sums(self, work: Callable[[C, T], A], groups: Sequence[Sequence[T]], common: C) -> Iterator[A]:
+        """Yield for each group the sum of what `work` makes of `common` and each of its items, in a fixed order."""
+        self.expect(sum(map(len, groups)))
+        yield from sums_on_threads(work, groups, common, self.advance)

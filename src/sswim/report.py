@@ -151,6 +151,8 @@ class Solution:
         For a readout with lags, the models that were weighed, by name, and the mean share of each.
     gains : dict, optional
         The part of the plainest linear model's error that each of them saves on blocks that it has not seen.
+    record : object, optional
+        The sums that the output was solved from, for updates.
     """
 
     lambdas: Tensor
@@ -166,6 +168,7 @@ class Solution:
     condition_bound: float = float("nan")
     kept: dict[str, float] | None = None
     gains: dict[str, float] | None = None
+    record: object = field(default=None, repr=False, compare=False, metadata={"in_files": False})
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from sswim.network.kernels import Kernel
 from sswim.network.surrogates import Surrogate
 from sswim.options import Options, check_choice, check_constants, check_integer, parse_memory
 from sswim.readout import Counts, LagReadout, TraceReadout
-from sswim.readout.direct import LEVELS
 from sswim.readout.lags import LagSizes, lag_bins
+from sswim.readout.record import LEVELS
 from sswim.report import SamplingReport
 from sswim.sealed import Damaged, check_keys, check_type
 

@@ -233,6 +233,7 @@ class SeriesWindows(Samples):
         self._windows = Windows([s.rows for s in segments], window, horizon, stride)
         self._seen, self._covariates = _joined([s.seen for s in segments]), _joined([s.covariates for s in segments])
         self.batch = self.together = self._seen.shape[1] if self.shared else 1
+        self.recordings: Sequence[int] = [len(self._windows)]  # windows of each series that came by itself
 
     def __len__(self) -> int:
         return len(self._windows) * self.batch

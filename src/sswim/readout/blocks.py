@@ -1,16 +1,16 @@
-"""Sums of blocks in time, and ridge regressions on the sums of some of them."""
+"""Sums over rows, which add up, and ridge regressions on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from sswim.regression import safe_eigh
 
-__all__ = ["BlockSums", "Part", "Solver", "without"]
+__all__ = ["Part", "Solver", "total", "without"]
 
 # The constant bears less penalty than other features.
 ONE = 3.0
@@ -26,59 +26,64 @@ class Part:
     rows: float
 
     @classmethod
-    def of(cls, features: Tensor, targets: Tensor) -> Part:
-        """Return the sums of features (C, rows, features) and targets (C, rows, outputs)."""
+    def of(cls, features: Tensor, targets: Tensor, weights: Tensor | None = None) -> Part:
+        """Return the sums of features (C, rows, features) and targets (C, rows, outputs); rows count `weights` times."""
+        if weights is not None:
+            root = weights.sqrt().to(features)[:, None]
+            features, targets = features * root, targets * root
         energy = targets.double().square().sum(dim=1)
-        return cls(torch.bmm(features.mT, features), torch.bmm(features.mT, targets), energy, features.shape[1])
+        rows = features.shape[1] if weights is None else float(weights.sum())
+        return cls(torch.bmm(features.mT, features), torch.bmm(features.mT, targets), energy, rows)
+
+    def __add__(self, other: Part) -> Part:
+        """Return the sums over the rows of both, in float64."""
+        return total([self, other])
+
+    def scaled(self, factor: float) -> Part:
+        """Return the sums of rows that count `factor` times."""
+        if factor == 1:
+            return self
+        gram, cross, energy = (factor * v.double() for v in self._sums())
+        return Part(gram, cross, energy, factor * self.rows)
+
+    def of_outputs(self, outputs: Tensor | slice) -> Part:
+        """Return the sums for some of the outputs, without a copy of the Gram matrices."""
+        return Part(self.gram, self.cross[:, :, outputs], self.energy[:, outputs], self.rows)
+
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.gram, self.cross, self.energy
 
     def pooled(self) -> Part:
         """Return the sums of all channels as those of one."""
-        gram, cross, energy = (v.sum(dim=0, keepdim=True) for v in (self.gram, self.cross, self.energy))
+        gram, cross, energy = (v.sum(dim=0, keepdim=True) for v in self._sums())
         return Part(gram, cross, energy, self.rows * len(self.gram))
 
     def errors(self, weights: Tensor) -> Tensor:
         """Return the sums of squared errors (C,) of weights (C, q, R)."""
         return (weights * (self.gram @ weights - 2 * self.cross)).sum(dim=(1, 2)) + self.energy.sum(dim=1)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the sums by name."""
+        return {"gram": self.gram, "cross": self.cross, "energy": self.energy, "rows": torch.tensor(float(self.rows)).double()}
 
-class BlockSums:
-    """Sums of each of several blocks in time, for each channel.
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Part:
+        """Return the sums that `tensors` gave."""
+        return cls(tensors["gram"], tensors["cross"], tensors["energy"], float(tensors["rows"]))
 
-    Parameters
-    ----------
-    channels, blocks, features, outputs : int
-    """
 
-    def __init__(self, channels: int, blocks: int, features: int, outputs: int, device: torch.device | str = "cpu") -> None:
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(channels, blocks, *shape, dtype=torch.float64, device=device)
-
-        self.gram, self.cross, self.energy = zeros(features, features), zeros(features, outputs), zeros(outputs)
-        self.rows = torch.zeros(blocks, dtype=torch.float64)
-
-    def add(self, block: int, part: Part) -> None:
-        """Add the sums of some rows to a block."""
-        self.gram[:, block] += part.gram
-        self.cross[:, block] += part.cross
-        self.energy[:, block] += part.energy
-        self.rows[block] += part.rows
-
-    def part(self, blocks: Sequence[int], outputs: Tensor | slice = slice(None)) -> Part:
-        """Return the sums over some blocks, for some of the outputs."""
-        first, *others = (self._of(b, outputs) for b in blocks)
-        gram, cross, energy = (v.clone() for v in first[:3])
-        for other in others:
-            gram += other[0]
-            cross += other[1]
-            energy += other[2]
-        return Part(gram, cross, energy, float(self.rows[list(blocks)].sum()))
-
-    def block(self, number: int, outputs: Tensor | slice = slice(None)) -> Part:
-        """Return the sums of one block, without a copy of the Gram matrices."""
-        return Part(*self._of(number, outputs), float(self.rows[number]))
-
-    def _of(self, block: int, outputs: Tensor | slice) -> tuple[Tensor, Tensor, Tensor]:
-        return self.gram[:, block], self.cross[:, block][:, :, outputs], self.energy[:, block][:, outputs]
+def total(parts: Iterable[Part]) -> Part:
+    """Return the sums over the rows of some parts, one at least, in float64."""
+    found: Part | None = None
+    for part in parts:
+        if found is None:
+            gram, cross, energy = (v.to(torch.float64, copy=True) for v in part._sums())
+            found = Part(gram, cross, energy, part.rows)
+        else:
+            found.gram.add_(part.gram), found.cross.add_(part.cross), found.energy.add_(part.energy)
+            found = replace(found, rows=found.rows + part.rows)
+    assert found is not None
+    return found
 
 
 def without(whole: Part, parts: Sequence[Part]) -> Part:

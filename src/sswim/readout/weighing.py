@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from sswim.machine import on_threads
-from sswim.readout.blocks import BlockSums, Part, Solver, without
+from sswim.readout.blocks import Part, Solver, total, without
 from sswim.regression import index_of_least
 
 __all__ = ["Model", "Weighed", "stack", "weigh"]
@@ -116,20 +116,22 @@ class Weighed:
 class _Weighing:
     """Finds models on folds: each leaves one block out."""
 
-    def __init__(self, sums: BlockSums, naive: dict[str, Tensor], outputs: Tensor, one: int, gap: int) -> None:
-        blocks = range(len(sums.rows))
-        self.channels, self.naive = len(sums.gram), {name: w[:, outputs] for name, w in naive.items()}
-        whole, self.held = sums.part(blocks, outputs), [sums.block(b, outputs) for b in blocks]
-        near = [[part for b, part in enumerate(self.held) if abs(b - left) <= gap] for left in blocks]
+    def __init__(
+        self, blocks: Sequence[Part], naive: dict[str, Tensor], outputs: Tensor, one: int, gap: int, says: Sequence[float]
+    ) -> None:
+        self.channels, self.naive = len(blocks[0].gram), {name: w[:, outputs] for name, w in naive.items()}
+        self.held = [block.of_outputs(outputs) for block in blocks]
+        numbers, whole = range(len(blocks)), total(self.held)
+        near = [[part for b, part in enumerate(self.held) if abs(b - left) <= gap] for left in numbers]
         self.train = [Solver(partial(without, whole, left_out), one) for left_out in near]
         # Every block has the same say, however large its errors: they are divided by those of the best naive forecast. But a
         # block in which next to nothing happens, so that naive forecasts make no errors, must not decide alone.
         usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in self.held]
         least = max(QUIET * sum(usual) / len(usual), 1e-300)
-        self.say = [1 / max(error, least) for error in usual]
+        self.say = [say / max(error, least) for say, error in zip(says, usual, strict=True)]
         naive_errors = [torch.stack([p.errors(w[None]) for w in self.naive.values()]).amin(dim=0) for p in self.held]  # (C,)
         self.floor = ROUNDING * sum((say * e for say, e in zip(self.say, naive_errors, strict=True)), torch.zeros(()))
-        self.known: list[dict[int, Tensor]] = [{} for _ in blocks]
+        self.known: list[dict[int, Tensor]] = [{} for _ in numbers]
 
     def fold_weights(self, model: Model, fold: int) -> Tensor:
         return model.weights(self.train[fold], self.naive, self.known[fold])
@@ -188,13 +190,21 @@ class _Weighing:
 
 
 def weigh(
-    sums: BlockSums, parts: dict[str, slice], naive: dict[str, Tensor], *, gap: int = 0, height: float = 1.0, compared: int = 12
+    blocks: Sequence[Part],
+    parts: dict[str, slice],
+    naive: dict[str, Tensor],
+    *,
+    gap: int = 0,
+    height: float = 1.0,
+    compared: int = 12,
+    says: Sequence[float] | None = None,
 ) -> Weighed:
     """Find models of the features in `parts`, and how much of each is kept.
 
     Parameters
     ----------
-    sums : BlockSums
+    blocks : sequence of Part
+        Sums of blocks in time.
     parts : dict
         Where the features ``one``, ``lags``, ``heights``, ``extra``, ``common`` and ``ahead`` lie.
     naive : dict of Tensor of shape (features, outputs)
@@ -206,11 +216,13 @@ def weigh(
         same penalty as weights of absolute rows.
     compared : int
         Number of outputs, evenly spread, that models are compared by.
+    says : sequence of float, optional
+        How much each block counts, 1 at most. Default: all alike.
     """
-    (channels, _, features, outputs), one = sums.cross.shape, parts["one"].start
-    device = sums.cross.device
+    (channels, features, outputs), one = blocks[0].cross.shape, parts["one"].start
+    device, says = blocks[0].cross.device, [1.0] * len(blocks) if says is None else says
     picked = torch.linspace(0, outputs - 1, min(compared, outputs)).round().long().unique().to(device)
-    search = _Weighing(sums, naive, picked, one, gap)
+    search = _Weighing(blocks, naive, picked, one, gap, says)
 
     def size(**sizes: float) -> Tensor:
         found = torch.zeros(features, dtype=torch.float64, device=device)
@@ -262,11 +274,13 @@ def weigh(
             models.append(search.add("known ahead, adjusted per channel", models[-2], each, shared=False)[1])
             if present("common"):
                 models.append(search.add("known ahead, all channels", models[-1], common, shared=False, least=SEVERE)[1])
-    shares, gains = stack(search.products(models), models.index(plain))
+    shares, gains = stack(search.products(models), models.index(plain), says=says)
     return Weighed(models, shares, gains, naive, one)
 
 
-def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1.0) -> tuple[Tensor, Tensor]:
+def stack(
+    products: Tensor, plain: int, company: float = 1.0, caution: float = 1.0, says: Sequence[float] | None = None
+) -> tuple[Tensor, Tensor]:
     """Return the shares (C, models) of models and their mean gains (models,), from products of errors (blocks, C, M, M).
 
     Parameters
@@ -278,13 +292,15 @@ def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1
         Weight of the errors of all channels beside a channel's own.
     caution : float
         How many standard errors of its gain a model has to pay.
+    says : sequence of float, optional
+        How much each block counts. Default: all alike.
     """
-    blocks = len(products)
+    say = products.new_tensor([1.0] * len(products) if says is None else says)
     each = products.diagonal(dim1=2, dim2=3)  # (B, C, M)
     usual = each[:, :, plain].mean().clamp_min(1e-300)
     own = each / each[:, :, plain : plain + 1].clamp_min(1e-3 * usual)
     together = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
-    doubt, all_doubt = (((v - v[..., plain : plain + 1]).std(dim=0) / blocks**0.5) for v in (own, together))
+    doubt, all_doubt = (_standard_error(v - v[..., plain : plain + 1], say) for v in (own, together))
     total = products.sum(dim=0)
     least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
     least = least.clamp_min(1e-3 * least.mean().clamp_min(1e-300))
@@ -297,7 +313,14 @@ def stack(products: Tensor, plain: int, company: float = 1.0, caution: float = 1
     last = each[:, :, 0].sum(dim=0)
     resting = last <= 1e-12 * last.mean()  # a channel that never moved: the first naive forecast says all
     shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
-    return shares, 1 - together.mean(dim=0)
+    return shares, 1 - torch.tensordot(say / say.sum(), together, dims=1)
+
+
+def _standard_error(values: Tensor, weights: Tensor) -> Tensor:
+    """Return the standard error of the mean of values (n, ...) that count `weights` (n,) times."""
+    part = (weights / weights.sum()).reshape(-1, *[1] * (values.ndim - 1))
+    free = (part**2).sum()
+    return ((part * (values - (part * values).sum(dim=0)) ** 2).sum(dim=0) * free / (1 - free).clamp_min(1e-12)).sqrt()
 
 
 def _on_simplex(energy: Tensor, price: Tensor, steps: int = 500) -> Tensor:

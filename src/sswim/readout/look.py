@@ -1,0 +1,185 @@
+"""The windows of a fit as a readout with lags sees them, their sums, and the directions that are taken of what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from sswim.data.windows import Samples, SeriesWindows
+from sswim.machine import PIECES
+from sswim.network.network import Inputs, SpikingNetwork
+from sswim.options import Run
+from sswim.readout.blocks import Part, total
+from sswim.readout.lags import Features, LagReadout
+from sswim.regression import safe_eigh
+
+__all__ = ["Source", "principal_directions", "separate_directions", "set_directions"]
+
+# Samples (windows of a channel) that directions are found from, and that are summed up in one piece, at most.
+LOOKED, PIECE = 60_000, 32_768
+# Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
+RECENT = 0.25
+# Part of the windows that move less than usual, and the least deviation that counts as usual.
+QUIET, SMALLEST = 0.05, 0.02
+
+
+class Source:
+    """Windows of a series, as a readout with lags sees them.
+
+    Parameters
+    ----------
+    network : SpikingNetwork
+    samples : SeriesWindows
+    memory : int
+        Budget in bytes.
+    """
+
+    def __init__(self, network: SpikingNetwork, samples: Samples | None, memory: int) -> None:
+        if not isinstance(samples, SeriesWindows):
+            raise TypeError(
+                "Direct reads windows of series: use it through Forecaster, or pass readout=Counts(loss='squared_error') for "
+                "samples."
+            )
+        self.samples, self.memory, self.network = samples, memory, network
+        self.readout: LagReadout = network.readout  # type: ignore[assignment]
+        self.group = samples.batch
+        self.windows = len(samples) // self.group
+        each = self.group * (6 * network.window + network.horizon + sum(network.hidden) * network.window + 1000) * 8
+        each += 8 * self.readout.codes
+        self.chunk = max(1, min(4096 // self.group + 1, memory // PIECES // each))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_traces"}
+
+    @cached_property
+    def _traces(self) -> Callable[[Inputs], Tensor]:
+        return self.network.trace_reader(self.readout.constants)
+
+    def look(self, windows: Tensor) -> tuple[Features, Tensor]:
+        """Return what is seen of some windows, and targets (samples, horizon * outputs), relative to the mean."""
+        like = self.readout.weights
+        index = (windows[:, None] * self.group + torch.arange(self.group)).flatten()
+        x, past, ahead = self.samples.inputs(index).to(like), self.samples.past(index), self.samples.ahead(index)
+        rows = past.to(like).transpose(1, 2)
+        covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
+        seen = self.readout.features(rows, covariates, self._traces(x).T, None if ahead is None else ahead.to(like))
+        y = self.samples.targets(index)
+        if not self.samples.relative:
+            y = y - past.mean(dim=1, keepdim=True)
+        return seen, y.flatten(1).to(like)
+
+    def part(self, windows: Tensor, weights: Tensor | None = None) -> Part:
+        """Return the sums of some windows, which count `weights` times."""
+        chunks = windows.split(self.chunk)
+        counted = [None] * len(chunks) if weights is None else weights.split(self.chunk)
+        return total(map(self._chunk, chunks, counted))
+
+    def _chunk(self, windows: Tensor, weights: Tensor | None) -> Part:
+        seen, y = self.look(windows)
+        groups = len(self.readout.weights)
+        f, y = (v.unflatten(0, (-1, groups)).transpose(0, 1).contiguous() for v in (self.readout.reduced(seen), y))
+        return Part.of(f, y, None if weights is None else weights.repeat_interleave(f.shape[1] // len(windows)))
+
+    def sums(self, sets: Sequence[Tensor], weights: Sequence[Tensor | None], *, run: Run) -> Iterator[Part]:
+        """Yield the sums of several sets of windows, each of which counts `weights` times."""
+        size = max(self.chunk, PIECE // self.group // self.chunk * self.chunk)
+        groups = []
+        for windows, weight in zip(sets, weights, strict=True):
+            pieces = windows.split(size)
+            groups.append(list(zip(pieces, [None] * len(pieces) if weight is None else weight.split(size), strict=True)))
+        return run.sums(_sum_piece, groups, self)
+
+
+def _sum_piece(source: Source, piece: tuple[Tensor, Tensor | None]) -> Part:
+    """Return the sums of one piece of work."""
+    return source.part(*piece)
+
+
+@torch.no_grad()
+def set_directions(readout: LagReadout, source: Source, run: Run) -> None:
+    """Set the directions of lags, extra features, what all channels do together, and what is known ahead, from some windows."""
+    sizes, window = readout.sizes, readout.sizes.window
+    wanted = min(max(LOOKED // source.group, 400), 1500, source.windows)
+    numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
+    gram = torch.zeros(window, window, dtype=torch.float64)
+    extra, together, ahead, spreads = [], [], [], []
+    # All samples share these directions, so a part of many is enough: every few windows, with all their channels.
+    features, done = max(len(readout.extra_mean), 1), 0
+    most = 2000 if features > 2000 else min(20_000, 2**24 // features)
+    every = max(1, -(-len(numbers) * source.group // most))
+    for seen, _ in run.map(source.look, numbers.split(source.chunk)):
+        windows = torch.arange(done, done + len(seen.extra) // source.group)
+        few, done = (windows % every == 0).repeat_interleave(source.group).to(seen.extra.device), done + len(windows)
+        lags = seen.lags[few].flatten(0, 1).double().cpu()
+        gram += lags.T @ lags
+        extra.append((seen.extra * seen.moving)[few].double().cpu())
+        together.append(seen.together.double().cpu())
+        ahead.append(seen.ahead.double().cpu())
+        spreads.append(seen.lags.double().square().mean(dim=2).sqrt().cpu().unflatten(0, (-1, source.group)))
+    least = torch.quantile(torch.cat(spreads), QUIET, dim=0)
+    readout.spreads.copy_(least.clamp_min(SMALLEST))
+    if sizes.lags < window:
+        recent = round(RECENT * sizes.lags)
+        older = window - recent
+        _, vectors = safe_eigh(gram[:older, :older])
+        found = torch.zeros(window, sizes.lags, dtype=torch.float64)
+        found[:older, : sizes.lags - recent] = _signed(vectors[:, older - (sizes.lags - recent) :])
+        found[older:, sizes.lags - recent :] = torch.eye(recent, dtype=torch.float64)
+        readout.lag_directions.copy_(found)
+    values_ahead = slice(sizes.known * sizes.horizon)  # before single neurons
+    for name, values, own in (
+        ("extra", extra, readout.covariates),
+        ("common", together, slice(0)),
+        ("ahead", ahead, values_ahead),
+    ):
+        wanted = getattr(sizes, name)
+        if wanted:
+            mean, directions = separate_directions(torch.cat(values), wanted, own)
+            getattr(readout, f"{name}_mean").copy_(mean)
+            getattr(readout, f"{name}_directions").copy_(directions)
+
+
+def _signed(vectors: Tensor) -> Tensor:
+    """Return vectors (n, k) with signs by a rule: the largest entry is positive."""
+    at = vectors.abs().argmax(dim=0)
+    return vectors * vectors.gather(0, at[None]).sign()
+
+
+def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the mean, and directions (features, count) in which values (rows, features) vary most.
+
+    Features are divided by their deviation first. Directions are scaled between what principal components have, where the first
+    outweighs all, and equal deviations.
+    """
+    mean = values.mean(dim=0)
+    size = (values - mean).square().mean(dim=0).sqrt()
+    size = torch.where(size > 1e-6 * size.max().clamp_min(1e-300), size, torch.inf)
+    unit = (values - mean) / size
+    few = len(unit) < unit.shape[1]
+    square, vectors = safe_eigh(unit @ unit.T if few else unit.T @ unit)
+    square, vectors = square.flip(0)[:count], vectors.flip(1)[:, :count]
+    keep = square > 1e-6 * square[:1].clamp_min(1e-300)
+    square, vectors = square[keep], vectors[:, keep]
+    if few:
+        vectors = unit.T @ vectors / square**0.5
+    directions = _signed(vectors) * (len(unit) / square) ** 0.25 / size[:, None]
+    return mean, torch.nn.functional.pad(directions, (0, count - directions.shape[1]))
+
+
+def separate_directions(values: Tensor, count: int, own: slice) -> tuple[Tensor, Tensor]:
+    """Return `principal_directions` in which the features `own` have directions for themselves, up to half of all.
+
+    Covariates are few. What they know would else be lost among the many other features, which vary together.
+    """
+    inside = torch.zeros(values.shape[1], dtype=torch.bool)
+    inside[own] = True
+    first = min(int(inside.sum()), count if bool(inside.all()) else max(1, count // 2))
+    directions = torch.zeros(len(inside), count, dtype=values.dtype)
+    if first:
+        directions[inside, :first] = principal_directions(values[:, inside], first)[1]
+    if first < count and not bool(inside.all()):
+        directions[~inside, first:] = principal_directions(values[:, ~inside], count - first)[1]
+    return values.mean(dim=0), directions
