@@ -322,8 +322,11 @@ class StepRecord:
 class Run:
     """How a fit is run: `budget` of memory in bytes, `random` generators, progress bars if `verbose`, `records` of steps."""
 
-    def __init__(self, memory: str | int = "1GB", random_state: Seed = None, verbose: int = 0) -> None:
+    def __init__(
+        self, memory: str | int = "1GB", random_state: Seed = None, verbose: int = 0, updatable: bool | None = False
+    ) -> None:
         self.budget, self.random, self.verbose = parse_memory(memory), Randomness(random_state), verbose
+        self.updatable = updatable
         self.records: list[StepRecord] = []
         console = Console(stderr=True)
         self._progress = Progress(
@@ -344,6 +347,10 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+    def keeps(self, size: int) -> bool:
+        """Return whether sums of so many bytes are kept after a fit: as wanted, or if they take at most half of the budget."""
+        return 2 * size <= self.budget if self.updatable is None else self.updatable
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

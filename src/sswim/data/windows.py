@@ -131,6 +131,38 @@ class Part(Subset):
         self.together = samples.together
 
 
+class Faded(Samples):
+    """Samples of which earlier ones count less.
+
+    Parameters
+    ----------
+    samples : Samples
+    ages : Tensor of shape (samples,)
+        How many have come after each of them.
+    half_life : float
+    """
+
+    def __init__(self, samples: Samples, ages: Tensor, half_life: float) -> None:
+        self.samples, self.spiking, self.together = samples, samples.spiking, samples.together
+        self._counts = torch.exp2(-ages.double() / half_life)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def inputs(self, index: Index) -> Inputs:
+        """Return the inputs of the samples numbered `index`."""
+        return self.samples.inputs(index)
+
+    def targets(self, index: Index) -> Tensor:
+        """Return the targets of the samples numbered `index`."""
+        return self.samples.targets(index)
+
+    def weights(self, index: Index) -> Tensor:
+        """Return how much samples count."""
+        weights = self.samples.weights(index)
+        return self._counts[index] if weights is None else self._counts[index] * weights
+
+
 def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Return parts as one tensor, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
@@ -166,6 +198,27 @@ class Split:
     def at(cls, samples: Samples, kept: int) -> Self:
         """Return the first `kept` samples for training, and the others."""
         return cls(Part(samples, 0, kept), Part(samples, kept, len(samples)), samples)
+
+    @classmethod
+    def by(cls, samples: Samples, held_out: Tensor) -> Self:
+        """Return the samples for training and the others, as (samples,) says."""
+        return cls(Subset(samples, (~held_out).nonzero()[:, 0]), Subset(samples, held_out.nonzero()[:, 0]), samples)
+
+    def fade(self, half_life: float | None) -> float:
+        """Return how much samples count that came before all of these."""
+        assert self.whole is not None
+        return 1.0 if half_life is None else 2.0 ** (-(len(self.whole) // self.whole.together) / half_life)
+
+    def faded(self, half_life: float | None) -> Split:
+        """Return the same samples, of which earlier ones count less: half as much if so many come after them."""
+        if half_life is None:
+            return self
+        parts, whole = (self.train, self.held_out), self.whole
+        assert whole is not None
+        indexes = [part.index for part in parts if isinstance(part, Subset)]
+        ages = [(len(whole) - 1 - index) // whole.together for index in indexes]
+        train, held_out = (Faded(part, age, half_life) for part, age in zip(parts, ages, strict=True))
+        return Split(train, held_out, whole)
 
 
 class Windows(Samples):

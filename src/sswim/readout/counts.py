@@ -16,6 +16,7 @@ from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, check_choice, check_constants, resolve
 from sswim.readout.base import Shape, Training
 from sswim.readout.decaying import TraceReadout, check_memory
+from sswim.readout.gathered import joined
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from sswim.regression import REGULARIZATION, Regularization, Sums
 from sswim.report import Solution
@@ -90,21 +91,100 @@ class Counts(Options):
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
-        with run.step("output weights"):
-            sums, kept = self._gather(network, split, run)
-        with run.step("regularisation"):
-            w, b, lambdas = regularization.solve(sums[0], sums[1])
-            if self.loss == "squared_error":
-                readout.weights.copy_(w.T), readout.biases.copy_(b)
+        return CountsRecord(self.loss, regularization).fit(network, split, run)
+
+    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
+        """Train the network down the cross entropy."""
+        report = training.descend(network, split.train, split.held_out, run, loss=cross_entropy, penalty=0.0)
+        few = few_of(split.held_out, 5000)
+        temperature = fit_temperature(decisions(network, few, run.budget), few.targets(slice(None))[:, 0].argmax(dim=1))
+        return replace(solution, temperature=temperature, training=report, record=None)
+
+    def finish(self, network: SpikingNetwork, split: Split, solution: Solution, run: Run) -> Solution:
+        """Return the solution: there is nothing left to do."""
+        return solution
+
+    def decisions(self, network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
+        """Return the decision value of each class, (samples, classes)."""
+        return decisions(network, samples, memory)
+
+
+@torch.no_grad()
+def decisions(network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
+    """Return what a network that reads traces says of each class, (samples, classes)."""
+    # In float64, so that a sample's values do not depend on the batch it comes in.
+    readout = copy.deepcopy(network.readout).double()  # type: ignore[attr-defined]
+    look = network.trace_reader(network.readout.constants)
+
+    def decide(part: slice) -> Tensor:
+        return readout(look(samples.inputs(part)).double()[:, None])[:, 0].T
+
+    return torch.cat(list(on_threads(decide, batches(len(samples), network.batch_size(memory // PIECES))))).cpu()
+
+
+@dataclass(frozen=True)
+class CountsRecord:
+    """Sums of samples' traces, from which their weights can be solved for anew. It never changes.
+
+    Attributes
+    ----------
+    loss : {"log_loss", "squared_error"}
+    regularization : Regularization
+    sums : tuple of Sums
+        Of training and of validation samples.
+    kept : tuple of KeptFeatures
+        The traces of both, for the log loss.
+    temperature : float
+        What decision values of least squares are divided by for probabilities.
+    """
+
+    loss: str
+    regularization: Regularization
+    sums: tuple[Sums, ...] = ()
+    kept: tuple[KeptFeatures, ...] = ()
+    temperature: float = 1.0
+
+    def emptied(self) -> CountsRecord:
+        """Return a record of no samples."""
+        return replace(self, sums=(), kept=())
+
+    @torch.no_grad()
+    def fit(self, network: SpikingNetwork, split: Split, run: Run) -> Solution:
+        """Set a network's weights from all samples at once."""
+        record = self.emptied().extended(network, split, run)
+        if self.loss == "squared_error" and network.horizon == 1:
+            with run.step("temperature"):
                 # While the weights have not seen these samples.
-                temperature = self._temperature(network, split.held_out, run) if network.horizon == 1 else 1.0
-                sums[0].merge(sums[1])
-                w, b = sums[0].solve(lambdas)
-        if self.loss == "log_loss":
-            with run.step("likelihood"):
-                w, b, temperature, lambdas = _likeliest(sums, kept, regularization, w, b, lambdas)
-        readout.weights.copy_(w.T), readout.biases.copy_(b)
-        return Solution(lambdas.cpu(), traces=len(network.readout.constants), temperature=temperature)
+                train, validation = record.sums
+                w, b, _ = self.regularization.solve(train, validation)
+                _set(network, w, b)
+                few = few_of(split.held_out, 5000)
+                labels = few.targets(slice(None))[:, 0].argmax(dim=1)
+                record = replace(record, temperature=fit_temperature(decisions(network, few, run.budget), labels))
+        solution = record.solve(network, run)
+        return solution if run.keeps(record.size) else replace(solution, record=None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the sums and the kept traces take."""
+        return sum(sums.gram.nbytes + sums.cross.nbytes for sums in self.sums) + sum(kept.size for kept in self.kept)
+
+    @torch.no_grad()
+    def extended(
+        self, network: SpikingNetwork, split: Split, run: Run, *, begins: bool = True, forget: float | None = None
+    ) -> CountsRecord:
+        """Return the record with new samples."""
+        with run.step("output weights"):
+            sums, kept = self._gather(network, split.faded(forget), run)
+        return self.merged(replace(self, sums=tuple(sums), kept=tuple(kept)), split.fade(forget))
+
+    def merged(self, other: CountsRecord, fade: float = 1.0) -> CountsRecord:
+        """Return the record of these samples and those of another; these count `fade` times."""
+        if not self.sums:
+            return other
+        sums = tuple(joined(one, two, fade) for one, two in zip(self.sums, other.sums, strict=True))
+        pairs = zip(self.kept, other.kept, strict=True)
+        return replace(self, sums=sums, kept=tuple(a.joined(b, fade, max(a.limit, b.limit)) for a, b in pairs))
 
     def _gather(self, network: SpikingNetwork, split: Split, run: Run) -> tuple[list[Sums], list[KeptFeatures]]:
         """Return sums and kept features of the training and of the validation samples."""
@@ -112,7 +192,7 @@ class Counts(Options):
         sums = [Sums(features, outputs, device=network.readout.weights.device) for _ in range(2)]
         # Samples come in random order, so the first ones stand for all.
         total = len(split.train) + len(split.held_out)
-        room = run.budget / (2 * features * total) if self.loss == "log_loss" else 0.0
+        room = run.budget / (2 * features * max(total, 1)) if self.loss == "log_loss" else 0.0
         kept = [KeptFeatures(math.ceil(room * len(part))) for part in (split.train, split.held_out)]
         read = network.trace_reader(network.readout.constants)
         for place, keep, samples in zip(sums, kept, (split.train, split.held_out), strict=True):
@@ -123,35 +203,32 @@ class Counts(Options):
                 place.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
         return sums, kept
 
-    def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
-        """Train the network down the cross entropy."""
-        report = training.descend(network, split.train, split.held_out, run, loss=cross_entropy, penalty=0.0)
-        return replace(solution, temperature=self._temperature(network, split.held_out, run), training=report)
-
-    def finish(self, network: SpikingNetwork, split: Split, solution: Solution, run: Run) -> Solution:
-        """Return the solution: there is nothing left to do."""
-        return solution
-
-    def _temperature(self, network: SpikingNetwork, held_out: Samples, run: Run) -> float:
-        few = few_of(held_out, 5000)
-        return fit_temperature(self.decisions(network, few, run.budget), few.targets(slice(None))[:, 0].argmax(dim=1))
-
     @torch.no_grad()
-    def decisions(self, network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
-        """Return the decision value of each class, (samples, classes)."""
-        # In float64, so that a sample's values do not depend on the batch it comes in.
-        readout = copy.deepcopy(network.readout).double()  # type: ignore[attr-defined]
-        look = network.trace_reader(network.readout.constants)
+    def solve(self, network: SpikingNetwork, run: Run) -> Solution:
+        """Set an output's weights from the sums."""
+        with run.step("regularisation"):
+            train, validation = self.sums
+            w, b, lambdas = self.regularization.solve(train, validation)
+            temperature, every = self.temperature, joined(train, validation)
+        if self.loss == "squared_error":
+            w, b = every.solve(lambdas)
+        else:
+            with run.step("likelihood"):
+                w, b, temperature, lambdas = _likeliest(self.sums, self.kept, every, self.regularization, w, b, lambdas)
+        _set(network, w, b)
+        return Solution(lambdas.cpu(), traces=len(network.readout.constants), temperature=temperature, record=self)
 
-        def decide(part: slice) -> Tensor:
-            return readout(look(samples.inputs(part)).double()[:, None])[:, 0].T
 
-        return torch.cat(list(on_threads(decide, batches(len(samples), network.batch_size(memory // PIECES))))).cpu()
+def _set(network: SpikingNetwork, weights: Tensor, biases: Tensor) -> None:
+    """Set the weights (features, outputs) and biases of a network that reads traces."""
+    assert isinstance(network.readout, TraceReadout)
+    network.readout.weights.copy_(weights.T), network.readout.biases.copy_(biases)
 
 
 def _likeliest(
     sums: Sequence[Sums],
     kept: Sequence[KeptFeatures],
+    every: Sums,
     regularization: Regularization,
     weights: Tensor,
     biases: Tensor,
@@ -159,15 +236,14 @@ def _likeliest(
 ) -> tuple[Tensor, Tensor, float, Tensor]:
     """Return weights (features, classes), biases, their temperature, and the penalty of each class.
 
-    The penalty and the temperature are chosen on validation samples; then the weights are fitted to all samples.
+    The penalty and the temperature are chosen on validation samples; then the weights are fitted to all samples, whose sums are
+    `every`.
     """
-    (train, validation), (seen, held_out) = sums, kept
+    (train, _), (seen, held_out) = sums, kept
     start = Softmax.from_regression(train, weights, biases)
     scale = 1 / fit_temperature(held_out.logits(start), held_out.labels)
     found, lambda_ = search_penalty(Descent(seen, train, start.scaled(scale)), held_out, regularization)
     temperature = fit_temperature(held_out.logits(found), held_out.labels)
-    train.merge(validation)
-    seen.merge(held_out)
-    centre = Softmax.from_regression(train, *train.solve(lambdas)).scaled(scale)
-    found = Descent(seen, train, found.about(centre.mean), centre).settle(lambda_, REFIT_STEPS)
+    centre = Softmax.from_regression(every, *every.solve(lambdas)).scaled(scale)
+    found = Descent(seen.joined(held_out), every, found.about(centre.mean), centre).settle(lambda_, REFIT_STEPS)
     return found.weights.T, found.biases - found.weights @ found.mean, temperature, torch.full_like(lambdas, lambda_)

@@ -140,7 +140,7 @@ class Direct(Options):
         stride = max(1, -(-source.windows * source.group // SAMPLES))
         count = min(block_count(self.blocks, source.windows, network.window + network.horizon), source.windows // stride)
         held_out = 1 - len(split.train) / len(source.samples)
-        return LagRecord(Ledger(source.windows, count, stride), held_out).fit(source, run)
+        return LagRecord(Ledger(source.windows, count, stride), held_out).fit(network, split, run)
 
     def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the hidden layers; go back to the sampled ones if these forecast the held-out windows better."""

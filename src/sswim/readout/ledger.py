@@ -94,6 +94,12 @@ class Ledger:
         return sum(self.recordings)
 
     @property
+    def size(self) -> int:
+        """Bytes that the sums take."""
+        parts = [*(block.sums for block in self.blocks), *(part for part in (self.tail, self.whole) if part is not None)]
+        return sum(part.gram.nbytes + part.cross.nbytes for part in parts)
+
+    @property
     def length(self) -> int:
         """Number of windows of a block."""
         return self._end(self.step)

@@ -44,10 +44,29 @@ class KeptFeatures:
             self._batches.append((features[:, :room].half(), labels[:room].to(features.device), weights))
             self.samples += self._batches[-1][0].shape[1]
 
-    def merge(self, other: KeptFeatures) -> None:
-        """Add the features of `other`."""
-        self._batches += other._batches
-        self.samples, self.limit = self.samples + other.samples, self.limit + other.limit
+    def joined(self, other: KeptFeatures, fade: float = 1.0, limit: int | None = None) -> KeptFeatures:
+        """Return the features of both; those kept here count `fade` times.
+
+        The first ones go if there are more than `limit` samples. Default: there is room for all.
+        """
+        found = KeptFeatures(self.limit + other.limit if limit is None else limit)
+        for features, labels, weights in self._batches:
+            here = torch.ones_like(labels, dtype=torch.float32) if weights is None and fade != 1 else weights
+            found._batches.append((features, labels, here if here is None else fade * here))
+        found._batches += other._batches
+        found.samples = self.samples + other.samples
+        while found.samples > found.limit:
+            features, labels, weights = found._batches[0]
+            gone = min(len(labels), found.samples - found.limit)
+            left = features[:, gone:], labels[gone:], weights if weights is None else weights[gone:]
+            found._batches[:1] = [left] if gone < len(labels) else []
+            found.samples -= gone
+        return found
+
+    @property
+    def size(self) -> int:
+        """Bytes that the features take."""
+        return sum(features.nbytes for features, _, _ in self._batches)
 
     @property
     def labels(self) -> Tensor:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim.data.windows import Split
+from sswim.network.network import SpikingNetwork
 from sswim.options import Run
 from sswim.readout.blocks import total
 from sswim.readout.lags import LagReadout
@@ -64,8 +66,9 @@ class LagRecord:
         return replace(self, ledger=self.ledger.emptied(), errors=self.errors[:0])
 
     @torch.no_grad()
-    def fit(self, source: Source, run: Run) -> Solution:
+    def fit(self, network: SpikingNetwork, split: Split, run: Run) -> Solution:
         """Set a network's output from all windows at once; blocks in time decide what is kept."""
+        source = Source(network, split.whole, run.budget)
         readout, lengths = source.readout, stretches(source.samples.recordings)
         with run.step("output weights"):
             ledger = self.ledger.emptied().extended(lengths, partial(source.sums, run=run))
@@ -85,11 +88,15 @@ class LagRecord:
         with run.step("final weights"):
             assert ledger.whole is not None
             readout.weights.copy_(weighed.weights(ledger.whole))
-        return replace(self, ledger=ledger, weighed=weighed, errors=errors, every=every).solution(readout)
+        solution = replace(self, ledger=ledger, weighed=weighed, errors=errors, every=every).solution(readout)
+        return solution if run.keeps(ledger.size) else replace(solution, record=None)
 
     @torch.no_grad()
-    def extended(self, source: Source, run: Run, *, begins: bool, forget: float | None = None) -> LagRecord:
+    def extended(
+        self, network: SpikingNetwork, split: Split, run: Run, *, begins: bool = True, forget: float | None = None
+    ) -> LagRecord:
         """Return the record with new windows; their errors are those of the output as it is."""
+        source = Source(network, split.whole, run.budget)
         lengths = stretches(source.samples.recordings, begins)
         with run.step("output weights"):
             ledger = self.ledger.extended(lengths, partial(source.sums, run=run), forget)
@@ -109,8 +116,9 @@ class LagRecord:
         return replace(self, ledger=ledger, weighed=self.weighed if same else None, errors=errors)
 
     @torch.no_grad()
-    def solve(self, readout: LagReadout, run: Run) -> Solution:
+    def solve(self, network: SpikingNetwork, run: Run) -> Solution:
         """Set an output's weights from the sums."""
+        readout: LagReadout = network.readout  # type: ignore[assignment]
         assert self.ledger.whole is not None
         weighed = self.weighed
         if weighed is None:

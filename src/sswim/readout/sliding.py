@@ -26,6 +26,11 @@ def shiftable(kernel: Kernel, delay: float, support: float, steps: int) -> bool:
     return bool(later[0] == 0) and bool(torch.allclose(here[:-1], later[1:], rtol=0, atol=1e-12))
 
 
+def _sum(rows: Tensor, root: Tensor | None) -> Tensor:
+    """Return the sums of rows (n, steps * batch), multiplied by a number for each of the batch."""
+    return rows.sum(dim=1) if root is None else rows.unflatten(1, (-1, len(root))).sum(dim=1) @ root.to(rows)
+
+
 class SlidingSums:
     """Sums of several traces with the same support and whole steps between their delays.
 
@@ -72,14 +77,14 @@ class SlidingSums:
 
         self._reference: Tensor | None = None  # near the mean, so that products are of small numbers
         self._target_reference: Tensor | None = None
-        self.samples = 0
+        self.samples = 0.0
         self._gram = zeros(len(self._stretches), neurons, neurons)
         self._sum = zeros(len(self._stretches), neurons)
         self._cross = [zeros(neurons, len(m)) for m in members]
         self._target_sum, self._energy = ([zeros(len(m)) for m in members] for _ in range(2))
 
-    def update(self, spikes: Tensor, targets: Tensor, work: Workspace) -> None:
-        """Add spikes (neurons, steps, batch) and targets (batch, horizon, all outputs)."""
+    def update(self, spikes: Tensor, targets: Tensor, work: Workspace, weights: Tensor | None = None) -> None:
+        """Add spikes (neurons, steps, batch) and targets (batch, horizon, all outputs); samples count `weights` times."""
         matrix, seen = self._matrix.to(spikes), spikes[:, self.first : self.last]
         n, rows, batch = len(spikes), len(matrix), spikes.shape[2]
         x = torch.bmm(matrix.expand(n, -1, -1), seen, out=work.take("features", spikes, n, rows, batch))
@@ -88,16 +93,19 @@ class SlidingSums:
             self._reference, self._target_reference = x.mean(dim=(1, 2)), y.mean(dim=(1, 2))
         x -= self._reference[:, None, None]
         y = y - self._target_reference[:, None, None]
+        root = None if weights is None else weights.double().sqrt()
+        if root is not None:
+            x, y = x.mul_(root.to(x)), y * root
         for i, (first, last) in enumerate(self._stretches):
             part = x[:, first:last].reshape(n, -1)
             self._gram[i] += gram(part)
-            self._sum[i] += part.double().sum(dim=1)
+            self._sum[i] += _sum(part.double(), root)
         for i, (first, outputs) in enumerate(zip(self._first, self.members, strict=True)):
             target = y[outputs].flatten(1)
             self._cross[i] += x[:, first : first + self.horizon].reshape(n, -1) @ target.T.to(x.dtype)
-            self._target_sum[i] += target.sum(dim=1)
+            self._target_sum[i] += _sum(target, root)
             self._energy[i] += target.square().sum(dim=1)
-        self.samples += batch
+        self.samples += batch if weights is None else float(weights.double().sum())
 
     def result(self) -> list[Sums]:
         """Return the sums of each delay."""

@@ -66,11 +66,16 @@ class Trace:
         out = work.take("features", spikes, len(spikes), len(matrix), spikes.shape[2])
         return torch.bmm(matrix.expand(len(spikes), -1, -1), spikes, out=out)
 
-    def targets(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Map targets (batch, horizon, outputs) to the basis, (outputs, rank, batch), and sum up the energy left outside."""
+    def targets(self, y: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Map targets (batch, horizon, outputs) to the basis, (outputs, rank, batch), and sum up the energy left outside.
+
+        There, samples count `weights` (batch,) times.
+        """
         y = y.double()
         inside = torch.einsum("hr,bhc->crb", self.basis.to(y.device), y)
-        return inside, (y.square().sum(dim=(0, 1)) - inside.square().sum(dim=(1, 2))).clamp_min(0)
+        if weights is None:
+            return inside, (y.square().sum(dim=(0, 1)) - inside.square().sum(dim=(1, 2))).clamp_min(0)
+        return inside, ((y.square().sum(dim=1).T - inside.square().sum(dim=1)) @ weights.to(y)).clamp_min(0)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Split, batches, require_finite
+from sswim.data.windows import Split, batches
 from sswim.network.kernels import REFRACTORY_KERNELS, delay_of_lag, resolve_kernel
 from sswim.network.layer import Workspace
 from sswim.network.network import KernelName, SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.options import Mistakes, Options, Run, check_integer, resolve
 from sswim.readout.base import Shape, Training
-from sswim.readout.sliding import SlidingSums, shiftable
+from sswim.readout.gathered import VoltageRecord
 from sswim.readout.traces import ASSEMBLIES, Assembly, Trace
 from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_least
 from sswim.report import Solution
@@ -79,11 +79,9 @@ class Trajectory(Options):
         supports = resolve("supports", self.supports, SUPPORTS)
         lags, sigmas = output_times(network, spikes, batch.targets, delays, supports, assembly, run)
         readout.supports.copy_(sigmas), readout.delays.copy_(delay_of_lag(readout.kernel, lags, sigmas))
-        fit = _Weights(network, lags, sigmas, assembly, run)
-        lambdas = fit.solve(split, resolve("regularization", self.regularization, REGULARIZATION))
-        names = {known: name for name, known in ASSEMBLIES.items()}
-        solution = Solution(lambdas.cpu(), lags.cpu(), len(fit.traces), names.get(assembly, str(assembly)))
-        return replace(solution, condition=fit.condition, condition_bound=fit.condition_bound)
+        regularization = resolve("regularization", self.regularization, REGULARIZATION)
+        record = VoltageRecord(lags.cpu(), sigmas.cpu(), assembly, regularization)
+        return record.fit(network, split, run)
 
     def _assembly(self, network: SpikingNetwork, samples: int) -> Assembly:
         if self.assembly == "auto":
@@ -95,7 +93,7 @@ class Trajectory(Options):
         """Train the network; the loss is the one that sampling minimised, with the same penalty."""
         penalty = None if training.from_scratch else solution.lambdas
         report = training.descend(network, split.train, split.held_out, run, penalty=penalty)
-        return replace(solution, training=report)
+        return replace(solution, training=report, record=None)
 
 
 def _voltage(network: SpikingNetwork) -> VoltageReadout:
@@ -204,117 +202,3 @@ def _least_residuals(
             sums.update(trace.features(A, work), *trace.targets(y))
     found = [sums.least_residual() for sums in tried]
     return torch.stack([residual for residual, _ in found]), torch.tensor([sharp for _, sharp in found])
-
-
-class _TraceSums:
-    """The sums of one trace, compressed to its rank."""
-
-    def __init__(self, trace: Trace, outputs: Tensor, neurons: int, horizon: int) -> None:
-        self._trace, self._outputs = trace, outputs
-        self._sums = Sums(neurons, len(outputs), horizon, device=outputs.device)
-
-    def update(self, spikes: Tensor, targets: Tensor, work: Workspace) -> None:
-        self._sums.update(self._trace.features(spikes, work), *self._trace.targets(targets[:, :, self._outputs]))
-
-    def result(self) -> list[Sums]:
-        return [self._sums]
-
-
-class _Weights:
-    """Output weights from all samples, for given lags and supports."""
-
-    def __init__(self, network: SpikingNetwork, lags: Tensor, supports: Tensor, assembly: Assembly, run: Run) -> None:
-        self.network, self.readout, self.assembly, self.run = network, _voltage(network), assembly, run
-        each = torch.stack([lags, supports], dim=1)
-        pairs = each.unique(dim=0)
-        self.members = [(each == pair).all(dim=1).nonzero()[:, 0] for pair in pairs]
-        kernel = self.readout.kernel
-        self.traces = [
-            Trace(kernel, float(delay_of_lag(kernel, *pair)), pair[1], network.start, network.horizon, assembly.tolerance)
-            for pair in pairs.tolist()
-        ]
-        self._filters = network.hidden_filters(steps=max(trace.last for trace in self.traces))
-        self._work = [Workspace() for _ in network.layers]
-        self.condition, self.condition_bound, self._squared_counts = 1.0, 1.0, 0.0
-
-    @torch.no_grad()
-    def solve(self, split: Split, regularization: Regularization) -> Tensor:
-        """Set weights and biases, and return the lambda of each output."""
-        readout, run = self.readout, self.run
-        with run.step("output weights"):
-            train = self._train_sums(split)
-        with run.step("regularisation"):
-            lambdas = torch.empty(self.network.outputs, dtype=torch.float64, device=readout.weights.device)
-            bases = [regularization.basis(sums) for sums in train]
-            held_out = self._held_out_sums(split, bases)
-            for outputs, sums, checked, basis in zip(self.members, train, held_out, bases, strict=True):
-                w, b, lambdas[outputs] = regularization.solve(sums, checked, basis)
-                readout.weights[outputs] = w.T.to(readout.weights)
-                readout.biases[outputs] = b.to(readout.biases)
-            self._diagnose(train, lambdas, penalized=getattr(regularization, "penalize_bias", False))
-        return lambdas
-
-    def _diagnose(self, train: Sequence[Sums], lambdas: Tensor, *, penalized: bool) -> None:
-        r"""Find the largest condition number of the systems that were solved, and the largest of the paper's bounds.
-
-        .. math:: \kappa(F) \le 1 + H / \lambda + \frac{|k|^2}{M \lambda} \sum_n \sum_j |T_j^n|^2
-        """
-        for trace, sums, outputs in zip(self.traces, train, self.members, strict=True):
-            solved, lambda_ = sums.with_constant() if penalized else sums, lambdas[outputs]
-            spikes = trace.energy * self._squared_counts / sums.samples
-            bound = 1 + (self.network.horizon + spikes) / lambda_.clamp_min(1e-300)
-            self.condition = max(self.condition, float(solved.condition(lambda_).max()))
-            self.condition_bound = max(self.condition_bound, float(bound.max()))
-
-    def _train_sums(self, split: Split) -> list[Sums]:
-        """Return the sums of the training samples for each trace."""
-        gathered = self._gather()
-        for part in self.run.count(batches(len(split.train), self.network.batch_size(self.run.budget))):
-            x, y = split.train.inputs(part), split.train.targets(part).to(self.readout.weights.device)
-            require_finite(x, y)
-            A = self.network.hidden_spikes(x, self._filters, self._work)[-1]  # (N, S, B)
-            self._squared_counts += float(A.sum(dim=1).square().sum(dtype=torch.float64))
-            for _, place in gathered:
-                place.update(A, y, self._work[-1])
-        found = {i: sums for numbers, place in gathered for i, sums in zip(numbers, place.result(), strict=True)}
-        return [found[i] for i in range(len(self.traces))]
-
-    def _gather(self) -> list[tuple[list[int], _TraceSums | SlidingSums]]:
-        """Return where to sum up, with the numbers of the traces that come out: alone, or if exact those that only shift."""
-        network, kernel, neurons = self.network, self.readout.kernel, self.network.hidden[-1]
-        together: dict[tuple[float, float], list[int]] = {}
-        for i, trace in enumerate(self.traces):
-            shifts = self.assembly.tolerance == 0 and shiftable(kernel, trace.delay, trace.support, network.steps)
-            together.setdefault((trace.support, trace.delay % 1) if shifts else (-1.0 - i, 0.0), []).append(i)
-        found: list[tuple[list[int], _TraceSums | SlidingSums]] = []
-        for numbers in together.values():
-            numbers = sorted(numbers, key=lambda i: self.traces[i].delay)
-            traces, members = [self.traces[i] for i in numbers], [self.members[i] for i in numbers]
-            if len(numbers) == 1 or 2 * len(numbers) * neurons**2 * 8 > self.run.budget:
-                pairs = zip(numbers, traces, members, strict=True)
-                found += [([i], _TraceSums(trace, of, neurons, network.horizon)) for i, trace, of in pairs]
-                continue
-            delays, support, device = [t.delay for t in traces], traces[0].support, members[0].device
-            sums = SlidingSums(kernel, delays, support, network.start, network.horizon, members, neurons, device)
-            found.append((numbers, sums))
-        return found
-
-    def _held_out_sums(self, split: Split, bases: Sequence[Tensor | None]) -> list[Sums]:
-        """Return the sums of the validation samples for each trace, of the features multiplied by its basis."""
-        network, neurons = self.network, self.network.hidden[-1]
-        sizes = [neurons if basis is None else basis.shape[1] for basis in bases]
-        device = self.readout.weights.device
-        sums = [Sums(n, len(m), network.horizon, device=device) for n, m in zip(sizes, self.members, strict=True)]
-        needed = len(split.held_out) if any(sizes) else 0
-        for part in self.run.count(batches(needed, network.batch_size(self.run.budget))):
-            x, y = split.held_out.inputs(part), split.held_out.targets(part).to(device)
-            require_finite(x, y)
-            A = network.hidden_spikes(x, self._filters, self._work)[-1]  # (N, S, B)
-            for trace, outputs, total, basis in zip(self.traces, self.members, sums, bases, strict=True):
-                features = trace.features(A, self._work[-1])
-                if basis is not None:
-                    constant = basis[neurons:].to(features)  # its row, if the bias is penalised
-                    features = (basis[:neurons].T.to(features) @ features.flatten(1)).unflatten(1, features.shape[1:])
-                    features[:, 0] += network.horizon**0.5 * constant.sum(dim=0)[:, None]
-                total.update(features, *trace.targets(y[:, :, outputs]))
-        return sums
