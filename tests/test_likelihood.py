@@ -116,10 +116,13 @@ def test_what_is_kept_is_exact_and_bounded(generator):
         kept.add(counts[:, part], labels[part])
     other.add(counts[:, :9], labels[:9])
     assert (kept.samples, other.samples) == (30, 5)
-    kept.merge(other)
+    kept = kept.joined(other)
     identity = Softmax(torch.eye(FEATURES).double(), torch.zeros(FEATURES).double(), torch.zeros(FEATURES).double())
     assert torch.equal(kept.logits(identity), torch.cat([counts[:, :30], counts[:, :5]], dim=1).T.double())
     assert torch.equal(kept.labels, torch.cat([labels[:30], labels[:5]]))
+    few = kept.joined(other, fade=0.5, limit=32)
+    assert few.samples == 32 and torch.equal(few.labels, torch.cat([labels[8:30], labels[:5], labels[:5]]))
+    assert float(few.weights[0] / few.weights[-1]) == 0.5
 
 
 def test_the_mean_that_is_taken_off_changes_nothing(generator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,7 +15,29 @@ from sswim.network.network import SpikingNetwork
 from sswim.readout.base import ClassReadoutOptions
 from sswim.report import SamplingReport
 
-__all__ = ["ClassModel", "labelled_samples"]
+__all__ = ["ClassModel", "SamplesPast", "labelled_samples"]
+
+
+@dataclass(frozen=True)
+class SamplesPast:
+    """What samples of an update need to know of those before.
+
+    Attributes
+    ----------
+    seen : int
+        Number of samples so far.
+    seed : int
+        Of what an encoder draws.
+    validation : float
+        Part of the samples that the regularisation is chosen on.
+    class_weights : Tensor of shape (classes,) or None
+        How much samples of each class count.
+    """
+
+    seen: int
+    seed: int
+    validation: float
+    class_weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +54,8 @@ class ClassModel:
     classes : array of shape (classes,)
     memory : int
         Budget in bytes.
+    past : SamplesPast or None
+        What an update needs to know, if the model can be updated.
     """
 
     inputs: InputEncoder
@@ -40,6 +64,7 @@ class ClassModel:
     report: SamplingReport
     classes: np.ndarray
     memory: int
+    past: SamplesPast | None = field(default=None, repr=False, metadata={"in_files": False})
 
     def samples(self, X: object, model: str = "Classifier") -> LabelledSamples:
         """Return samples to be classified as the network takes them."""
@@ -61,8 +86,9 @@ def labelled_samples(
     readout: ClassReadoutOptions,
     seed: int = 0,
     class_weights: Tensor | None = None,
+    first: int = 0,
 ) -> LabelledSamples:
-    """Return samples as the network takes them."""
+    """Return samples as the network takes them; `first` is the number of the first one, for what an encoder draws."""
     return LabelledSamples(
         values,
         labels,
@@ -73,4 +99,5 @@ def labelled_samples(
         seed=seed,
         scale=inputs.scale,
         class_weights=class_weights,
+        first=first,
     )

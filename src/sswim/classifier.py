@@ -16,12 +16,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
-from sswim.classes import ClassModel, labelled_samples
+from sswim.classes import ClassModel, SamplesPast, labelled_samples
 from sswim.data.events import EventStreams, ExactEvents
 from sswim.data.inputs import InputEncoder, check_encoder
+from sswim.data.labelled import digests
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split, kept_for_training
-from sswim.estimator import Estimator
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
@@ -35,6 +35,7 @@ from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.steps.fields import ReceptiveFields
 from sswim.steps.residual import PlainDepth
 from sswim.steps.weights import RandomWeights
+from sswim.updating import UpdatableClassifier
 
 __all__ = ["Classifier"]
 
@@ -51,7 +52,7 @@ class _Options:
     training: Gradient | None
 
 
-class Classifier(ClassifierMixin, Estimator[ClassModel]):
+class Classifier(ClassifierMixin, UpdatableClassifier):
     """Classify images, or signals and spikes in time, with a spiking network that is sampled.
 
     Parameters
@@ -81,7 +82,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters; the loss is the cross
         entropy. Default: neither.
-    dtype, device, memory, random_state, verbose
+    dtype, device, memory, updatable, random_state, verbose
         As in `Forecaster`.
 
     Attributes
@@ -122,6 +123,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         dtype: str = "float32",
         device: str = "cpu",
         memory: str | int = "1GB",
+        updatable: bool | None = None,
         random_state: Seed = None,
         verbose: int = 1,
     ) -> None:
@@ -137,6 +139,7 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         self.dtype = dtype
         self.device = device
         self.memory = memory
+        self.updatable = updatable
         self.random_state = random_state
         self.verbose = verbose
 
@@ -166,10 +169,10 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
         classes, labels = self._labels(y)
         inputs, values = InputEncoder.fit(X, self.encoder)
         self._check(inputs, values, classes, labels, options)
-        with Run(self.memory, self.random_state, self.verbose) as run:
+        with Run(self.memory, self.random_state, self.verbose, self.updatable) as run:
             seed = int(np.random.SeedSequence(run.random.seed).generate_state(1)[0])
-            order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-            kept, shuffled = kept_for_training(len(labels), self.validation), torch.from_numpy(labels)[order]
+            order, kept = self._order(values, torch.from_numpy(labels), torch.Generator().manual_seed(seed))
+            shuffled = torch.from_numpy(labels)[order]
             if len(shuffled[:kept].unique()) < 2:
                 raise ValueError("y: the training part holds one class only. Pass more samples of the others.")
             weights = None
@@ -184,8 +187,17 @@ class Classifier(ClassifierMixin, Estimator[ClassModel]):
             if options.training is not None:
                 report = improve(network, split, options.readout, options.training, report, run)
             report = replace(report, solution=options.readout.finish(network, split, report.solution, run))
-        self.model_ = ClassModel(inputs, network, options.readout, report, classes, run.budget)
+        past = SamplesPast(len(labels), seed, self.validation, weights)
+        self.model_ = ClassModel(inputs, network, options.readout, report, classes, run.budget, past)
         return self
+
+    def _order(self, values: Tensor | EventStreams, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
+        """Return samples in random order, those for training first, and how many these are."""
+        order, held_out = torch.randperm(len(labels), generator=generator), digests(values) < self.validation
+        kept = len(labels) - int(held_out.sum())
+        if kept == len(labels) or len(labels[~held_out].unique()) < 2:  # few samples, or nearly all alike
+            return order, kept_for_training(len(labels), self.validation)
+        return torch.cat([order[~held_out[order]], order[held_out[order]]]), kept
 
     def _resolved(self) -> _Options:
         """Check every option, and return them as objects; all mistakes are reported at once."""

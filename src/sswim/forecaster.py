@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from sswim.contributions import contributions
 from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
 from sswim.data.future import Future
+from sswim.data.past import SeriesPast, cut_windows
 from sswim.data.series import Breaks, SeriesLike, as_series, is_several, with_gaps
-from sswim.data.windows import SeriesWindows, Split, Windows, kept_for_training
-from sswim.estimator import Estimator
+from sswim.data.windows import Split, Windows, kept_for_training
 from sswim.evaluate.metrics import Evaluation
 from sswim.forecasts import Costs, ForecastModel, Forecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
@@ -30,6 +30,7 @@ from sswim.recordings import Recording, record_windows
 from sswim.report import Facts, Summary
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.streams import ForecastStream
+from sswim.updating import UpdatableForecaster
 
 __all__ = ["Forecaster"]
 
@@ -46,7 +47,7 @@ class _Options:
     training: Gradient | None
 
 
-class Forecaster(Estimator[ForecastModel]):
+class Forecaster(UpdatableForecaster):
     """Forecast a multivariate series with a spiking network, without gradients.
 
     A population of neurons carries every channel of a window, and some sampled neurons look at it. Each step ahead has weights
@@ -87,6 +88,8 @@ class Forecaster(Estimator[ForecastModel]):
         Where to compute, such as ``"cpu"`` or ``"cuda"``.
     memory : str or int
         Memory budget, such as ``"2GB"``. It decides how much is computed at once, and not what comes out.
+    updatable : bool, optional
+        Whether the sums of the fit are kept, for `partial_fit` and `merge`. Default: if they take at most half of `memory`.
     random_state : int or numpy generator, optional
         Same seed, same model.
     verbose : int
@@ -139,6 +142,7 @@ class Forecaster(Estimator[ForecastModel]):
         dtype: str = "float32",
         device: str = "cpu",
         memory: str | int = "2GB",
+        updatable: bool | None = None,
         random_state: Seed = None,
         verbose: int = 1,
     ) -> None:
@@ -158,6 +162,7 @@ class Forecaster(Estimator[ForecastModel]):
         self.dtype = dtype
         self.device = device
         self.memory = memory
+        self.updatable = updatable
         self.random_state = random_state
         self.verbose = verbose
 
@@ -205,10 +210,10 @@ class Forecaster(Estimator[ForecastModel]):
             precise=self.dtype == "float64",
         )
         encoder.warn_of_constants(series.columns)
-        with Run(self.memory, self.random_state, self.verbose) as run:
+        with Run(self.memory, self.random_state, self.verbose, self.updatable) as run:
             network = self._network(encoder, options, run)
-            segments = [encoder(encoder.without_outliers(r)) for r in rows]
-            samples = SeriesWindows(encoder, segments, self.window, self.horizon, stride)
+            past = SeriesPast.nothing(series.channels, len(windows), kept, stride)
+            samples, past = cut_windows(encoder, series, past, self.window, self.horizon)
             split = Split.at(samples, kept * samples.batch)
             if options.training is None or not options.training.from_scratch:
                 report = sample_network(network, split, options.steps, options.readout, run)
@@ -216,7 +221,7 @@ class Forecaster(Estimator[ForecastModel]):
                 report = start_from_scratch(network, split, options.training, run)
             if options.training is not None:
                 report = improve(network, split, options.readout, options.training, report, run)
-        self.model_ = ForecastModel(encoder, network, report, series.names, self.missing, run.budget)
+        self.model_ = ForecastModel(encoder, network, report, series.names, self.missing, run.budget, past)
         return self
 
     def _resolved(self) -> _Options:
@@ -254,19 +259,8 @@ class Forecaster(Estimator[ForecastModel]):
         scratch = options.training is not None and options.training.from_scratch
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         outputs, sharing = (1, 0 if scratch else channels) if shared else (channels, 0)
-        shape = Shape(
-            encoder.inputs,
-            outputs,
-            self.window,
-            self.horizon,
-            self.hidden,
-            sharing,
-            run.budget,
-            dtype,
-            covariates=len(encoder.covariates),
-            known=len(encoder.known),
-            scaling=encoder.scaling.kind,
-        )
+        sizes = encoder.inputs, outputs, self.window, self.horizon, self.hidden, sharing, run.budget, dtype
+        shape = Shape(*sizes, len(encoder.covariates), len(encoder.known), encoder.scaling.kind)
         network = SpikingNetwork(
             encoder.inputs,
             outputs,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import numbers
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.future import Future, FutureReader
+from sswim.data.past import SeriesPast
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
 from sswim.data.windows import SeriesWindows, Windows, batches
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
@@ -22,7 +24,7 @@ from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.lags import LagReadout
-from sswim.readout.record import LEVELS
+from sswim.readout.record import LEVELS, LagRecord
 from sswim.report import SamplingReport, Summary, summarize
 
 __all__ = ["Costs", "ForecastModel", "Forecasts"]
@@ -75,6 +77,8 @@ class ForecastModel:
         What happens to NaN.
     memory : int
         Budget in bytes.
+    past : SeriesPast or None
+        Where the series ended, if the model can be updated.
     """
 
     encoder: SeriesEncoder
@@ -83,6 +87,7 @@ class ForecastModel:
     columns: tuple[Hashable, ...] | None
     missing: str
     memory: int
+    past: SeriesPast | None = field(default=None, repr=False, metadata={"in_files": False})
 
     @property
     def window(self) -> int:
@@ -134,11 +139,19 @@ class ForecastModel:
     @property
     def has_intervals(self) -> bool:
         """Whether errors on validation rows are known, which intervals come from."""
-        return self.report.solution.quantiles is not None
+        return self.quantiles is not None
+
+    @cached_property
+    def quantiles(self) -> np.ndarray | None:
+        """Calibrated quantiles (levels, horizon, channels) of errors, if any are known."""
+        solution = self.report.solution
+        if solution.quantiles is None and isinstance(solution.record, LagRecord):
+            return solution.record.quantiles()
+        return solution.quantiles
 
     def half_width(self, coverage: float) -> np.ndarray:
         """Return half the width of intervals, (horizon, channels), in the data's own units."""
-        quantiles = self.report.solution.quantiles
+        quantiles = self.quantiles
         if quantiles is None:
             raise ValueError("predict_interval needs a Forecaster fitted with readout='direct'.")
         number = isinstance(coverage, numbers.Real) and not isinstance(coverage, bool)

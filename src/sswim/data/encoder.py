@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -30,6 +30,8 @@ __all__ = [
 LIMIT = 5.0
 # Scaled values are limited to this: their squares must not overflow in float32.
 FAR = 1e12
+# Rows that may tell what an outlier is, at least.
+FEW = 100
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,25 @@ class SeriesEncoder:
     def without_outliers(self, rows: Tensor) -> Tensor:
         """Bring rows (rows, columns) of the fit back to their usual range, generously."""
         return rows.clamp(*torch.from_numpy(self.outliers))
+
+    def moved(self, rows: np.ndarray) -> SeriesEncoder:
+        """Return the encoder after new rows (rows, columns): what is an outlier, and below which no forecast goes.
+
+        What the network sees is scaled as before. Bounds of outliers only widen, for the series may have moved elsewhere.
+        """
+        floor = np.where(rows.min(axis=0) < self.floor, -np.inf, self.floor) if len(rows) else self.floor
+        outliers = self.outliers
+        if self.scaling.trim and len(rows) >= FEW:
+            new = find_outliers(torch.from_numpy(rows))
+            new = np.where(np.isinf(new), outliers, new)
+            outliers = np.stack([np.minimum(outliers[0], new[0]), np.maximum(outliers[1], new[1])])
+        return replace(self, floor=floor, outliers=outliers)
+
+    def joined(self, other: SeriesEncoder) -> SeriesEncoder:
+        """Return the encoder after the rows that another one, scaled alike, has seen too."""
+        (low, high), (other_low, other_high) = self.outliers, other.outliers
+        outliers = np.stack([np.minimum(low, other_low), np.maximum(high, other_high)])
+        return replace(self, floor=np.minimum(self.floor, other.floor), outliers=outliers)
 
     def __call__(self, rows: Tensor) -> Encoded:
         """Encode rows (rows, columns) in the data's own units."""

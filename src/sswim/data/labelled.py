@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from sswim.data.windows import Index, Samples
 from sswim.network.events import EventBatch, join_events
 from sswim.network.network import Inputs
 
-__all__ = ["LabelledSamples"]
+__all__ = ["LabelledSamples", "digests"]
 
 
 class LabelledSamples(Samples):
@@ -33,6 +35,8 @@ class LabelledSamples(Samples):
         Intensities that are brought to 0 and 1; beyond, they are cut off.
     class_weights : Tensor of shape (classes,), optional
         How much samples of each class count. Default: all alike.
+    first : int
+        Number of the first sample, for what the encoder draws.
     """
 
     def __init__(
@@ -47,9 +51,11 @@ class LabelledSamples(Samples):
         seed: int = 0,
         scale: tuple[float, float] | None = None,
         class_weights: Tensor | None = None,
+        first: int = 0,
     ) -> None:
         self.X, self.labels, self.classes, self.horizon, self.voltage = X, labels, classes, horizon, voltage
         self._encoder, self._seed, self._scale, self._class_weights = encoder, seed, scale, class_weights
+        self._first = first
         self.spiking = encoder is not None or isinstance(X, EventStreams)
 
     def __len__(self) -> int:
@@ -69,7 +75,7 @@ class LabelledSamples(Samples):
         found: list[Tensor] = []
         events: list[EventBatch] = []
         for number, one in zip(numbers.tolist(), intensity[:, None], strict=True):
-            state = np.random.SeedSequence(self._seed, spawn_key=(number,)).generate_state(1)
+            state = np.random.SeedSequence(self._seed, spawn_key=(self._first + number,)).generate_state(1)
             spikes = self._encoder.encode(one, torch.Generator().manual_seed(int(state[0])))
             events.append(spikes) if isinstance(spikes, EventBatch) else found.append(spikes)
         if events:
@@ -91,3 +97,24 @@ class LabelledSamples(Samples):
     def weights(self, index: Index) -> Tensor | None:
         """Return how much samples count (batch,)."""
         return None if self._class_weights is None else self._class_weights[self.labels[index]]
+
+
+def digests(values: Tensor | EventStreams) -> Tensor:
+    """Return a number in [0, 1) for each sample, which its own contents determine: as good as random.
+
+    So a sample is for validation whenever and in whose company it comes, and so are copies of it.
+    """
+
+    def contents(sample: Tensor | EventBatch) -> bytes:
+        if isinstance(sample, EventBatch):
+            return sample.times.float().numpy().tobytes() + sample.channels.int().numpy().tobytes()
+        return sample.float().numpy().tobytes()
+
+    found = torch.empty(len(values), dtype=torch.float64)
+    for part in torch.arange(len(values)).split(1024):
+        batch = values[part]
+        single = torch.arange(len(part))[:, None]
+        samples = [batch.batch(one) for one in single] if isinstance(batch, EventStreams) else list(batch)
+        hashed = [int.from_bytes(blake2b(contents(s), digest_size=4).digest(), "little") for s in samples]
+        found[part] = torch.tensor(hashed, dtype=torch.float64) / 2**32
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,15 @@ class Series:
         The channels' names, where the user gave any.
     gaps : int
         How often a time index jumps.
+    parts : list of int
+        How many segments each of the series that were given has.
     """
 
     segments: list[np.ndarray]
     indexes: list[pd.Index | None]
     columns: Columns | None
     gaps: int = 0
+    parts: list[int] = field(default_factory=lambda: [1])
 
     @property
     def channels(self) -> int:
@@ -125,7 +128,7 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
                 f"{called}: all series must have the same column names in the same order, got {_shown(other)} after "
                 f"{_shown(columns)}."
             )
-    segments, indexes, gaps = [], [], 0
+    segments, indexes, gaps, counts = [], [], 0, []
     for called, (values, index, _) in zip(names, frames, strict=True):
         jumps = _index_breaks(index, called)
         gaps += len(jumps)
@@ -133,7 +136,8 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
         for first, last in zip([0, *cuts], [*cuts, len(values)], strict=True):
             segments.append(values[first:last])
             indexes.append(None if index is None else index[first:last])
-    return Series(segments, indexes, columns, gaps)
+        counts.append(len(cuts) + 1)
+    return Series(segments, indexes, columns, gaps, counts)
 
 
 def with_gaps(data: object, name: str = "series") -> np.ndarray:

@@ -127,21 +127,40 @@ class Solver:
         """
         key = shared, size.cpu().numpy().tobytes()
         if key not in self._bases:
-            part, keep, unit = self.sums(shared), size > 0, size[size > 0]
-            gram = part.gram
-            row = gram[:, self.one, keep] * unit  # (C, k)
-            total = gram[:, self.one, self.one].clamp_min(max(1e-9 * part.rows, 1e-300))[:, None]  # 0 if nothing moves
-            centred = gram[:, keep][:, :, keep] * unit[:, None] * unit - row[:, :, None] * (row / total)[:, None]
+            centred, row, total = self._centred(size, shared)
             values, vectors = safe_eigh(centred)
-            found = torch.zeros(*gram.shape[:2], vectors.shape[2] + 1, dtype=gram.dtype, device=gram.device)
-            found[:, keep, 1:] = vectors * unit[:, None]
-            found[:, self.one, 1:] = -((row / total)[:, None] @ vectors)[:, 0]
-            found[:, self.one, 0] = ONE
-            self._bases[key] = torch.cat([ONE**2 * total, values.clamp_min(0)], dim=1), found
+            self._bases[key] = torch.cat([ONE**2 * total, values.clamp_min(0)], dim=1), self._spread(vectors, size, row / total)
         return self._bases[key]
+
+    def _centred(self, size: Tensor, shared: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the Gram matrix (C, k, k) of some features without their mean, their sums (C, k), and the constant's (C, 1)."""
+        part, keep, unit = self.sums(shared), size > 0, size[size > 0]
+        gram = part.gram
+        row = gram[:, self.one, keep] * unit
+        total = gram[:, self.one, self.one].clamp_min(max(1e-9 * part.rows, 1e-300))[:, None]  # 0 if nothing moves
+        return gram[:, keep][:, :, keep] * unit[:, None] * unit - row[:, :, None] * (row / total)[:, None], row, total
+
+    def _spread(self, vectors: Tensor, size: Tensor, mean: Tensor) -> Tensor:
+        """Return weights (C, q, 1 + n) of all features, first of the constant, from those of some without `mean`, (C, k, n)."""
+        found = torch.zeros(len(vectors), len(size), vectors.shape[2] + 1, dtype=vectors.dtype, device=vectors.device)
+        found[:, size > 0, 1:] = vectors * size[size > 0][:, None]
+        found[:, self.one, 1:] = -(mean[:, None] @ vectors)[:, 0]
+        found[:, self.one, 0] = ONE
+        return found
 
     def solve(self, size: Tensor, shared: bool, start: Tensor, penalty: Tensor) -> Tensor:
         """Return `start` (C, q, R) plus weights of some features, with a penalty (C,) per channel."""
-        part, (values, basis) = self.sums(shared), self.basis(size, shared)
-        damping = (values + penalty[:, None] * part.rows).clamp_min(1e-300)
-        return start + basis @ ((basis.mT @ (part.cross - part.gram @ start)) / damping[:, :, None])
+        part = self.sums(shared)
+        left, damping = part.cross - part.gram @ start, penalty[:, None] * part.rows
+        if (shared, size.cpu().numpy().tobytes()) not in self._bases:
+            centred, row, total = self._centred(size, shared)
+            centred.diagonal(dim1=1, dim2=2).add_(damping)
+            factor, failed = torch.linalg.cholesky_ex(centred)
+            if not bool(failed.any()):
+                # One penalty is all that is asked for, so no eigenvectors are needed.
+                target = size[size > 0][:, None] * left[:, size > 0] - (row / total)[:, :, None] * left[:, self.one, None]
+                found = self._spread(torch.cholesky_solve(target, factor), size, row / total)[:, :, 1:]
+                found[:, self.one] += ONE**2 * left[:, self.one] / (ONE**2 * total + damping).clamp_min(1e-300)
+                return start + found
+        values, basis = self.basis(size, shared)
+        return start + basis @ ((basis.mT @ left) / (values + damping).clamp_min(1e-300)[:, :, None])

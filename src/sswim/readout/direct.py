@@ -22,7 +22,7 @@ from sswim.readout.base import Shape, Training
 from sswim.readout.lags import LagReadout, LagSizes, lag_bins
 from sswim.readout.ledger import Ledger
 from sswim.readout.look import Source, set_directions
-from sswim.readout.record import LagRecord, block_count, errors_of, summarize_errors
+from sswim.readout.record import KEPT, LagRecord, block_count, errors_of, quantiles_of
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
 
@@ -149,8 +149,10 @@ class Direct(Options):
             report = training.descend(network, split.train, split.held_out, run)
             source = Source(network, split.whole, run.budget)
             kept = len(split.train) // source.group
-            score, quantiles = summarize_errors(errors_of(source, torch.arange(kept, source.windows), run))
-            return replace(solution, score=score, quantiles=quantiles, training=report)
+            windows = torch.arange(kept, source.windows)
+            errors = errors_of(source, windows[:: max(1, -(-len(windows) // KEPT))], run)
+            score = float(errors.double().square().mean())
+            return replace(solution, score=score, quantiles=quantiles_of(errors), training=report)
         before = {name: v.clone() for name, v in network.state_dict().items()}
         # Weights are solved for anew afterwards. Gradients would let a channel's own ones learn single windows by heart.
         readout.weights.requires_grad_(False)

@@ -33,13 +33,14 @@ class KeptFeatures:
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.samples = limit, 0
+        self.limit, self.samples, self.dtype = limit, 0, torch.float32
         self._batches: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def add(self, features: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         """Keep a batch: features (features, batch), classes (batch,) and how much each sample counts (batch,)."""
         room = self.limit - self.samples
         if room > 0:
+            self.dtype = features.dtype
             weights = None if weights is None else weights[:room].to(features)
             self._batches.append((features[:, :room].half(), labels[:room].to(features.device), weights))
             self.samples += self._batches[-1][0].shape[1]
@@ -54,7 +55,7 @@ class KeptFeatures:
             here = torch.ones_like(labels, dtype=torch.float32) if weights is None and fade != 1 else weights
             found._batches.append((features, labels, here if here is None else fade * here))
         found._batches += other._batches
-        found.samples = self.samples + other.samples
+        found.samples, found.dtype = self.samples + other.samples, torch.promote_types(self.dtype, other.dtype)
         while found.samples > found.limit:
             features, labels, weights = found._batches[0]
             gone = min(len(labels), found.samples - found.limit)
@@ -86,12 +87,12 @@ class KeptFeatures:
 
     def logits(self, found: Softmax) -> Tensor:
         """Return the logits of all samples, (samples, classes)."""
-        W, shift = found.matrix()
-        return torch.cat([torch.addmm(shift, W, features.float()).T for features, _, _ in self._batches]).double()
+        W, shift = found.matrix(self.dtype)
+        return torch.cat([torch.addmm(shift, W, features.to(self.dtype)).T for features, _, _ in self._batches]).double()
 
     def slope(self, found: Softmax) -> tuple[Tensor, Tensor]:
         """Return the slopes of the mean log loss by the weights (classes, features) and by the biases (classes,)."""
-        W, shift = found.matrix()
+        W, shift = found.matrix(self.dtype)
         total, slope, bias_slope = 0.0, torch.zeros_like(W), torch.zeros_like(shift[:, 0])
         place = W.new_empty(0)
         for half, labels, weights in self._batches:
@@ -116,9 +117,9 @@ class Softmax:
     biases: Tensor
     mean: Tensor
 
-    def matrix(self) -> tuple[Tensor, Tensor]:
-        """Return weights (classes, features) and biases (classes, 1) of the features as they are, in single precision."""
-        return self.weights.float(), (self.biases - self.weights @ self.mean).float()[:, None]
+    def matrix(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return weights (classes, features) and biases (classes, 1) of the features as they are."""
+        return self.weights.to(dtype), (self.biases - self.weights @ self.mean).to(dtype)[:, None]
 
     def moved(self, weights: Tensor, biases: Tensor) -> Softmax:
         """Return the weights and biases moved by differences."""

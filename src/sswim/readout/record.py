@@ -20,7 +20,7 @@ from sswim.readout.look import Source
 from sswim.readout.weighing import Model, Weighed, weigh
 from sswim.report import Solution
 
-__all__ = ["LEVELS", "LagRecord", "block_count", "errors_of", "summarize_errors"]
+__all__ = ["LEVELS", "LagRecord", "block_count", "errors_of", "quantiles_of"]
 
 # Coverages that quantiles of the errors are kept for.
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
@@ -89,7 +89,7 @@ class LagRecord:
             assert ledger.whole is not None
             readout.weights.copy_(weighed.weights(ledger.whole))
         solution = replace(self, ledger=ledger, weighed=weighed, errors=errors, every=every).solution(readout)
-        return solution if run.keeps(ledger.size) else replace(solution, record=None)
+        return replace(solution, quantiles=quantiles_of(errors), record=solution.record if run.keeps(ledger.size) else None)
 
     @torch.no_grad()
     def extended(
@@ -126,7 +126,11 @@ class LagRecord:
                 weighed = self._weigh(self.ledger, readout)
         with run.step("final weights"):
             readout.weights.copy_(weighed.weights(self.ledger.whole))
-        return replace(self, weighed=weighed).solution(readout)
+        return replace(self, weighed=weighed).solution(readout)  # quantiles are found when asked for
+
+    def quantiles(self) -> np.ndarray:
+        """Return calibrated quantiles (levels, horizon, channels) of past errors."""
+        return quantiles_of(self.errors)
 
     def _weigh(self, ledger: Ledger, readout: LagReadout) -> Weighed:
         """Return what is chosen on blocks; what was chosen before if there is one block only."""
@@ -153,12 +157,10 @@ class LagRecord:
         gains = {m.name: float(g) for m, g in zip(weighed.models, weighed.gains, strict=True)}
         used = _used(weighed)
         lambdas = torch.cat([m.penalty for m in used]) if used else torch.zeros(1)
-        score, quantiles = summarize_errors(self.errors)
         return Solution(
             lambdas.cpu(),
             traces=len(readout.constants),
-            score=score,
-            quantiles=quantiles,
+            score=float(self.errors.double().square().mean()),
             kept=weighed.kept(),
             gains=gains,
             record=self,
@@ -199,11 +201,10 @@ def errors_of(source: Source, windows: Tensor, run: Run) -> Tensor:
     return error.transpose(1, 2).flatten(2)
 
 
-def summarize_errors(errors: Tensor) -> tuple[float, np.ndarray]:
-    """Return the mean square of errors (windows, horizon, channels), and calibrated quantiles (levels, horizon, channels)."""
+def quantiles_of(errors: Tensor) -> np.ndarray:
+    """Return calibrated quantiles (levels, horizon, channels) of the sizes of errors (windows, horizon, channels)."""
     sizes = errors.abs().double().numpy()
-    quantiles = _ranked_quantiles(np.sort(sizes, axis=0), _calibrated(sizes, LEVELS))
-    return float(errors.double().square().mean()), quantiles
+    return _ranked_quantiles(np.sort(sizes, axis=0), _calibrated(sizes, LEVELS))
 
 
 def _ranked_quantiles(ranked: np.ndarray, levels: np.ndarray) -> np.ndarray:

@@ -1,0 +1,134 @@
+"""The methods of fitted estimators that go on: `partial_fit`, `refit` and `merge`."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from sswim.classes import ClassModel
+from sswim.data.series import Breaks, SeriesLike
+from sswim.estimator import Estimator
+from sswim.forecasts import ForecastModel
+from sswim.options import Run
+from sswim.updates import (
+    check_forget,
+    merge_samples,
+    merge_series,
+    refit_samples,
+    refit_series,
+    update_samples,
+    update_series,
+)
+
+__all__ = ["UpdatableClassifier", "UpdatableForecaster"]
+
+
+def _check_other(one: object, other: object) -> None:
+    if type(one) is not type(other):
+        raise TypeError(f"other must be a fitted {type(one).__name__}, got {type(other).__name__}.")
+    check_is_fitted(other)
+
+
+class UpdatableForecaster(Estimator[ForecastModel]):
+    """A forecaster whose output can be solved for again from sums; its hidden layers stay."""
+
+    verbose: int
+
+    def _update(self) -> Run:
+        return Run(self.model_.memory, 0, self.verbose, updatable=True)
+
+    def partial_fit(self, X: SeriesLike, y: object = None, *, forget: float | None = None, breaks: Breaks = None) -> Self:
+        """Go on with rows that follow on those seen so far; an unfitted model is fitted.
+
+        The hidden layers and the scaling of what they see stay. The rows are added to the sums, and the output is solved for
+        anew: forecasts are those of `refit` with all rows. What the output reads, and how much, is chosen again whenever a
+        block in time is complete. Intervals come from the errors that the model made on new rows before it knew them.
+
+        Parameters
+        ----------
+        X : DataFrame, array of shape (rows, channels), or a list of these
+            Times must come after those of the rows so far. If they do not follow right on them, no window crosses the gap. An
+            array follows on. Further series of a list begin anew.
+        y : ignored
+        forget : float, optional
+            Half-life in rows: so many rows later, a row counts half. Default: all rows count alike.
+        breaks : int or sequence of int, optional
+            As in `fit`.
+        """
+        if "model_" not in vars(self):
+            return self.fit(X, breaks=breaks)
+        half_life, series = check_forget(forget), self.model_.series(X, breaks)
+        with self._update() as run:
+            self.model_ = update_series(self.model_, series, half_life, run)
+        return self
+
+    def refit(self, X: SeriesLike, y: object = None, *, breaks: Breaks = None) -> Self:
+        """Solve for the output from these series alone; hidden layers and scaling stay. Copies of a model may do so apart."""
+        check_is_fitted(self)
+        series = self.model_.series(X, breaks)
+        with self._update() as run:
+            self.model_ = refit_series(self.model_, series, run)
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Add the sums of another model with the same hidden layers, and solve for the output anew.
+
+        Forecasts are those of `refit` with the series of both in a list, if each has at least one block in time.
+        """
+        check_is_fitted(self)
+        _check_other(self, other)
+        with self._update() as run:
+            self.model_ = merge_series(self.model_, other.model_, run)
+        return self
+
+
+class UpdatableClassifier(Estimator[ClassModel]):
+    """A classifier whose output can be solved for again from sums; its hidden layers stay."""
+
+    verbose: int
+
+    def _update(self) -> Run:
+        return Run(self.model_.memory, 0, self.verbose, updatable=True)
+
+    def partial_fit(self, X: object, y: npt.ArrayLike, *, forget: float | None = None) -> Self:
+        """Go on with new samples of the same classes; an unfitted model is fitted.
+
+        The hidden layers and the scaling of intensities stay. The samples are added to the sums, and the output is solved for
+        anew, as `refit` with all samples would.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : array of shape (samples,)
+            Labels, all of them known.
+        forget : float, optional
+            Half-life in samples: so many samples later, a sample counts half. Default: all count alike.
+        """
+        if "model_" not in vars(self):
+            return self.fit(X, y)
+        half_life = check_forget(forget)
+        with self._update() as run:
+            self.model_ = update_samples(self.model_, X, self._flat(y), type(self).__name__, half_life, run)
+        return self
+
+    def refit(self, X: object, y: npt.ArrayLike) -> Self:
+        """Solve for the output from these samples alone; hidden layers stay. Copies of a model may do so apart."""
+        check_is_fitted(self)
+        with self._update() as run:
+            self.model_ = refit_samples(self.model_, X, self._flat(y), type(self).__name__, run)
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Add the sums of another model with the same hidden layers, and solve for the output anew."""
+        check_is_fitted(self)
+        _check_other(self, other)
+        with self._update() as run:
+            self.model_ = merge_samples(self.model_, other.model_, run)
+        return self
+
+    @staticmethod
+    def _flat(y: npt.ArrayLike) -> np.ndarray:
+        return column_or_1d(y, warn=True)
