@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -65,6 +66,15 @@ class ClassModel:
     classes: np.ndarray
     memory: int
     past: SamplesPast | None = field(default=None, repr=False, metadata={"in_files": False})
+
+    def told(self) -> Self:
+        """Return the model with all that a file holds of it."""
+        return self
+
+    def updatable(self, record: object, past: SamplesPast) -> Self:
+        """Return the model with the sums that it can be updated from."""
+        report = replace(self.report, solution=replace(self.report.solution, record=record))
+        return replace(self, report=report, past=past)
 
     def samples(self, X: object, model: str = "Classifier") -> LabelledSamples:
         """Return samples to be classified as the network takes them."""

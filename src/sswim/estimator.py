@@ -101,10 +101,14 @@ class Estimator(BaseEstimator, Generic[M]):
         """What gradient training did, if there was any."""
         return self._fitted("training_").report.solution.training
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all."""
+    def save(self, path: str | os.PathLike[str], *, updatable: bool = False) -> None:
+        """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all.
+
+        With `updatable` the sums of the fit are written too: the file is much larger, and the model that is read from it can
+        be updated (`partial_fit`, `merge`).
+        """
         check_is_fitted(self)
-        io.save(self, path)
+        io.save(self, path, updatable=updatable)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import numbers
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -88,6 +88,18 @@ class ForecastModel:
     missing: str
     memory: int
     past: SeriesPast | None = field(default=None, repr=False, metadata={"in_files": False})
+
+    def told(self) -> Self:
+        """Return the model with all that a file holds of it: quantiles of errors that were not asked for yet."""
+        if self.quantiles is self.report.solution.quantiles:
+            return self
+        solution = replace(self.report.solution, quantiles=self.quantiles)
+        return replace(self, report=replace(self.report, solution=solution))
+
+    def updatable(self, record: object, past: SeriesPast) -> Self:
+        """Return the model with the sums that it can be updated from."""
+        report = replace(self.report, solution=replace(self.report.solution, record=record))
+        return replace(self, report=report, past=past)
 
     @property
     def window(self) -> int:

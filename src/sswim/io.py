@@ -17,19 +17,21 @@ from torch import Tensor
 
 from sswim._version import __version__
 from sswim.network import SpikingNetwork
+from sswim.records import SavedUpdates, pack, unpack
 from sswim.schema import CLASSES, NetworkSettings, build, check_model, file_fields
 from sswim.sealed import Damaged, check_keys, check_type, fits, parse_json, read_sealed, write_sealed
 from sswim.writing import check_place
 
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
-FORMAT_VERSION = 3
+# Of models, and of models with the sums that they can be updated from.
+FORMATS = FORMAT_VERSION, _ = 3, 4
 E = TypeVar("E")
 Json = Any  # what the json module writes and reads
 # Values within values, at most.
 DEPTH = 40
 # Parameters that are of a machine, not of a model: a file does not hold them.
-LOCAL = ("device",)
+LOCAL = ("device", "updatable", "executor")
 # How checks of a file's contents fail, theirs or those of the classes that it names.
 FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError, ValueError)
 
@@ -39,6 +41,14 @@ class _Writer:
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self._places: set[int] = set()
+
+    def _add(self, name: str, tensor: Tensor) -> None:
+        """Keep a tensor; a copy of it if it lies in memory where another one does."""
+        found = tensor.detach().cpu().contiguous()
+        found = found.clone() if found.untyped_storage().data_ptr() in self._places else found
+        self._places.add(found.untyped_storage().data_ptr())
+        self.tensors[name] = found
 
     def __call__(self, name: str, value: object, *, leave_out: bool = False) -> Json:
         """Return `value` as JSON. With `leave_out`, objects that a file cannot hold are only named."""
@@ -49,7 +59,7 @@ class _Writer:
         if isinstance(value, os.PathLike):
             return os.fspath(value)
         if isinstance(value, Tensor):
-            self.tensors[name] = value.detach().cpu().contiguous()
+            self._add(name, value)
             return {"tensor": name}
         if isinstance(value, np.ndarray):
             return self._array(name, value, leave_out)
@@ -61,7 +71,7 @@ class _Writer:
             return {"dict": [[self(name, k), self(f"{name}.{i}", v, leave_out=leave_out)] for i, (k, v) in enumerate(pairs)]}
         if isinstance(value, SpikingNetwork):
             for key, tensor in value.state_dict().items():
-                self.tensors[f"{name}.{key}"] = tensor.detach().cpu().contiguous()
+                self._add(f"{name}.{key}", tensor)
             return {"network": name, "settings": self(name, NetworkSettings.of(value))}
         if dataclasses.is_dataclass(value) and CLASSES.get(type(value).__name__) is type(value):
             # A fitted model's readout may hold steps of the user's own, which predictions do not need.
@@ -162,20 +172,23 @@ def _unsaved(name: str, value: Json) -> bool:
     return True
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to `path`: its `model_`, and its parameters for a new fit.
+def save(model: Any, path: str | os.PathLike[str], *, updatable: bool = False) -> None:
+    """Write a fitted estimator to `path`: its `model_`, its parameters for a new fit, and its sums if it shall be `updatable`.
 
     What is written can be read: it is tried before.
     """
     path, write = check_place(path, name="save"), _Writer()
+    updates = pack(model.model_) if updatable else None
     params = {k: v for k, v in model.get_params(deep=False).items() if k not in LOCAL}
     header = {
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSION + updatable,
         "sswim_version": __version__,
         "kind": type(model).__name__,
-        "model": write("model", model.model_),
+        "model": write("model", model.model_.told()),
         "params": {k: write(f"params.{k}", v, leave_out=True) for k, v in params.items()},
     }
+    if updates is not None:
+        header["updates"] = write("updates", updates)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -198,11 +211,11 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
         raise OSError(f"{path}: cannot be read ({error.strerror}).") from error
     header = file.header if isinstance(file.header, dict) else {}
     version = header.get("format_version")
-    if isinstance(version, int) and version != FORMAT_VERSION:
-        remedy = "Upgrade sswim" if version > FORMAT_VERSION else "Fit the model anew"
+    if isinstance(version, int) and version not in FORMATS:
+        remedy = "Upgrade sswim" if version > FORMATS[-1] else "Fit the model anew"
         raise ValueError(
             f"{path}: written in format {version} by sswim {str(header.get('sswim_version'))[:20]}, this is sswim "
-            f"{__version__} and reads format {FORMAT_VERSION}. {remedy}."
+            f"{__version__} and reads formats {FORMATS[0]} and {FORMATS[-1]}. {remedy}."
         )
     if not file.whole:
         raise ValueError(f"{path}: damaged, it has changed since it was written.")
@@ -217,7 +230,9 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
 
 def _rebuild(cls: type[E], header: Json, read: _Reader) -> E:
     """Return an estimator with its parameters and its fitted model."""
-    header = check_keys("the file", header, ["format_version", "sswim_version", "kind", "model", "params"])
+    keys = ["format_version", "sswim_version", "kind", "model", "params"]
+    keys += ["updates"] * (isinstance(header, dict) and header.get("format_version") == FORMATS[-1])
+    header = check_keys("the file", header, keys)
     names = [name for name in cls().get_params(deep=False) if name not in LOCAL]  # type: ignore[attr-defined]
     params = check_keys("params", header["params"], names)
     known = {k: read(v, k, leave_out=True) for k, v in params.items() if not _unsaved(k, v)}
@@ -225,8 +240,16 @@ def _rebuild(cls: type[E], header: Json, read: _Reader) -> E:
     model = read(header["model"], "model")
     if not isinstance(model, estimator.model_type):
         raise Damaged(f"the model must be a {estimator.model_type.__name__}, got {short(model)}")
+    updates = read(header["updates"], "updates") if "updates" in header else None
     if read.tensors:
         raise Damaged(f"nothing uses the tensor {short(min(read.tensors))}")
     check_model(model)
-    estimator.model_ = model
+    estimator.model_ = model if updates is None else model.updatable(_record(updates, model), updates.past)
     return estimator
+
+
+def _record(updates: object, model: Any) -> object:
+    """Return the sums of a model."""
+    if not isinstance(updates, SavedUpdates):
+        raise Damaged(f"updates must be sums, got {short(updates)}")
+    return unpack(updates, model)

@@ -30,6 +30,7 @@ from sswim.options import Options, check_choice, check_constants, check_integer,
 from sswim.readout import Counts, LagReadout, TraceReadout
 from sswim.readout.lags import LagSizes, lag_bins
 from sswim.readout.record import LEVELS
+from sswim.records import TABLES
 from sswim.report import SamplingReport
 from sswim.sealed import Damaged, check_keys, check_type
 
@@ -200,7 +201,10 @@ CLASSES: dict[str, type] = {
     )
     for name in module.__all__
     if isinstance(getattr(module, name), type) and dataclasses.is_dataclass(getattr(module, name))
-} | {made.__name__: made for made in (LagSizes, LagSettings, NetworkSettings, TraceSettings, VoltageSettings)}  # fmt: skip
+} | {
+    made.__name__: made
+    for made in (LagSizes, LagSettings, NetworkSettings, TraceSettings, VoltageSettings, *TABLES)
+}  # fmt: skip
 
 
 def file_fields(kind: type) -> list[str]:

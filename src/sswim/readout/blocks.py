@@ -133,7 +133,7 @@ class Solver:
         return self._bases[key]
 
     def _centred(self, size: Tensor, shared: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the Gram matrix (C, k, k) of some features without their mean, their sums (C, k), and the constant's (C, 1)."""
+        """Return the Gram matrix (C, k, k) of some features without their mean, their sums (C, k) and the constant's (C, 1)."""
         part, keep, unit = self.sums(shared), size > 0, size[size > 0]
         gram = part.gram
         row = gram[:, self.one, keep] * unit

@@ -64,6 +64,15 @@ class KeptFeatures:
             found.samples -= gone
         return found
 
+    def joint(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the features (features, samples), the classes, and how much samples count, None if all count alike."""
+        if not self._batches:
+            return torch.zeros(0, 0, dtype=torch.float16), torch.zeros(0, dtype=torch.long), None
+        alike = all(weights is None for _, _, weights in self._batches)
+        counts = [torch.ones(len(labels)).double() if w is None else w.double().cpu() for _, labels, w in self._batches]
+        features = torch.cat([features for features, _, _ in self._batches], dim=1)
+        return features.cpu(), self.labels.cpu(), None if alike else torch.cat(counts)
+
     @property
     def size(self) -> int:
         """Bytes that the features take."""
