@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["PIECES", "on_threads", "peak_memory"]
+__all__ = ["PIECES", "on_threads", "one_thread", "peak_memory"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,13 +23,13 @@ _lock, _users, _usual = threading.Lock(), 0, 1
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Let torch compute on one thread inside; the last of several users restores what was usual."""
     global _users, _usual
     with _lock:
         if not _users:
             _usual = torch.get_num_threads()
-            torch.set_num_threads(1)
+        torch.set_num_threads(1)  # each thread has a number of its own
         _users += 1
     try:
         yield
@@ -40,7 +40,7 @@ def _one_thread() -> Iterator[None]:
                 torch.set_num_threads(_usual)
 
 
-def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
     """Yield what `function` makes of each item, in their order. Each of torch's threads takes an item of its own."""
     threads, gradients = min(torch.get_num_threads(), PIECES), torch.is_grad_enabled()
 
@@ -48,7 +48,7 @@ def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         with torch.set_grad_enabled(gradients):
             return function(item)
 
-    with _one_thread():
+    with one_thread():
         if threads == 1 or len(items) == 1:
             yield from map(work, items)
             return
