@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakSet
 
 from sswim.scale.base import Advance, Executor, Groups, Shared, Summand, add_up, cut, skip
 
@@ -62,14 +63,17 @@ class Dask(Executor):
             groups_of_pieces = cut(groups, flow.threads())
             pieces = map(flow.submit, chain.from_iterable(groups_of_pieces))
             waiting: deque[Future] = deque()
-            for group in groups_of_pieces:
-                waiting.append(flow.watch(add_up(len(group), pieces, flow.add)))
-                while waiting and str(waiting[0].key) in flow.ready:
+            try:
+                for group in groups_of_pieces:
+                    waiting.append(flow.watch(add_up(len(group), pieces, flow.add)))
+                    while waiting and str(waiting[0].key) in flow.ready:
+                        yield waiting.popleft().result()
+                while waiting:
+                    while str(waiting[0].key) not in flow.ready:
+                        flow.wait()
                     yield waiting.popleft().result()
-            while waiting:
-                while str(waiting[0].key) not in flow.ready:
-                    flow.wait()
-                yield waiting.popleft().result()
+            finally:
+                flow.stop()
 
     @contextmanager
     def _connected(self) -> Iterator[Client]:
@@ -100,6 +104,7 @@ class _Flow:
 
         self.client, self.advance, self.under_way = client, advance, 0
         self.ready: set[str] = set()  # keys of the sums of groups that are there
+        self._watched: WeakSet[Future] = WeakSet()  # Dask frees the results of those that nobody holds
         self._events: SimpleQueue[tuple[int, Future | str]] = SimpleQueue()
         # A task can be done again if a worker dies. Data that `scatter` sends would be lost.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -123,9 +128,10 @@ class _Flow:
     def watch(self, future: Future, items: int = 0) -> Future:
         """Have `wait` return when a piece of some items, or the sum of a group, is done."""
 
-        def tell(future: Future) -> None:  # only one that failed is kept: else its result would stay on the cluster
+        def tell(future: Future) -> None:
             self._events.put((items, str(future.key) if future.status == "finished" else future))
 
+        self._watched.add(future)
         future.add_done_callback(tell)
         return future
 
@@ -141,11 +147,18 @@ class _Flow:
             for _ in range(items):
                 self.advance()
 
+    def stop(self) -> None:
+        """Cancel what is still under way after an error or an interrupt."""
+        pending = [future for future in self._watched if future.status == "pending"]
+        if pending and self.client.status == "running":
+            self.client.cancel(pending)
+
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
     """Say what to do about errors of the cluster itself."""
     from distributed import KilledWorker
+    from distributed.comm import CommClosedError
 
     try:
         yield
@@ -154,7 +167,7 @@ def _clear_errors() -> Iterator[None]:
             "executor: several workers of the cluster died on the same work. Most often memory ran out: "
             "give workers more memory, or use a smaller `memory`."
         ) from error
-    except CancelledError as error:
+    except (CancelledError, CommClosedError) as error:
         raise RuntimeError(f"executor: the work was cancelled, or the cluster's scheduler ended ({error}).") from error
 
 
@@ -167,7 +180,7 @@ def _check(client: Client) -> None:
             "executor: the cluster has no worker. Start one with `dask worker ADDRESS`, or let an adaptive cluster keep one."
         ) from None
     versions = _versions()
-    here, found = versions(), {"the scheduler": client.run_on_scheduler(versions), **client.run(versions)}
+    here, found = versions(), {"the scheduler": client.run_on_scheduler(versions), **client.run(versions, on_error="ignore")}
     others = [f"{place} has {there}" for place, there in found.items() if there != here]
     if others:
         more = f" (and {len(others) - 3} more)" if len(others) > 3 else ""

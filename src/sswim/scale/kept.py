@@ -34,10 +34,11 @@ class _Branch:
     end: int
 
     def halves(self) -> list[_Branch]:
-        """Return the two branches whose sums add to that of this one, or nothing if those are not kept."""
+        """Return the two branches that add up to this one, or none if it is so short that they are not kept."""
+        if self.end - self.begin <= BRANCH:
+            return []
         middle = self.begin + split(self.end - self.begin)
-        pair = [_Branch(self.group, self.begin, middle), _Branch(self.group, middle, self.end)]
-        return pair if self.end - self.begin > BRANCH else []
+        return [_Branch(self.group, self.begin, middle), _Branch(self.group, middle, self.end)]
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,11 @@ class Kept(Executor):
         def plan(branch: _Branch) -> None:
             if self._place(branch).exists():
                 there.add(branch)
-            elif not branch.halves():
+            elif branch.halves():
+                for half in branch.halves():
+                    plan(half)
+            else:
                 lacking.append(branch)
-            for half in () if branch in there else branch.halves():
-                plan(half)
 
         def total(branch: _Branch) -> T:
             if branch in there:
