@@ -94,7 +94,8 @@ def test_sums_on_a_cluster_can_be_kept(client, tmp_path):
     assert toys.same(executor.sums(toys.always_dies, GROUPS, 1.0), WANTED)
 
 
-def test_workers_that_always_die_end_in_an_error(client):
+def test_workers_that_always_die_end_in_an_error(client, monkeypatch):
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 1)
     with pytest.raises(RuntimeError, match="several workers of the cluster died on the same work. Most often memory ran out"):
         list(Dask(client).sums(toys.always_dies, [range(1)], None))
 
@@ -133,7 +134,7 @@ def test_machines_without_the_library_are_told(monkeypatch):
 
 
 def test_machines_with_another_version_are_told(client, monkeypatch):
-    monkeypatch.setattr("sswim.__version__", "9.9.9")  # of this process, and of the scheduler inside it
+    monkeypatch.setattr("sswim._version.__version__", "9.9.9")  # of this process, and of the scheduler inside it
     with pytest.raises(RuntimeError, match=r"need sswim==9.9.9 and .*, but tcp://.* has sswim==.*, tcp://.* has sswim=="):
         list(Dask(client).sums(toys.plain, GROUPS, 1.0))
 

@@ -39,7 +39,7 @@ def plain(common, item):
 
 def sleepy(common, item):
     """Finish in an order that nobody knows."""
-    time.sleep(random.random() / 100)
+    time.sleep(random.random() / 200)
     return plain(common, item)
 
 
@@ -147,12 +147,3 @@ def noted(common, item):
 def pid_and_sleep(common, item):
     Path(common, str(os.getpid())).touch()
     time.sleep(600)
-
-
-def busy(common, item):
-    """Compute for about half a second."""
-    x = torch.randn(400, 400, generator=torch.Generator().manual_seed(item), dtype=torch.float64)
-    y = x
-    for _ in range(common):
-        y = torch.tanh(x @ y)
-    return Sum(y)

@@ -197,7 +197,7 @@ def _versions() -> Callable[[], str]:
         try:
             from importlib.metadata import version
 
-            from sswim import __version__
+            from sswim._version import __version__
         except ImportError:
             return "no sswim"
         return f"sswim=={__version__} and torch=={version('torch').split('+')[0]}"
