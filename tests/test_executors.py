@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from itertools import filterfalse
 from pathlib import Path
 
 import numpy as np
@@ -146,7 +147,7 @@ def driver(code, **environment):
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": paths, **environment}
     text = f"import toys\nfrom sswim.scale import *\nif __name__ == '__main__':\n    {code}"
-    return subprocess.Popen([sys.executable, "-c", text], env=environment, stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", text], env=environment, stderr=subprocess.DEVNULL)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
@@ -164,7 +165,9 @@ def test_workers_end_with_the_main_process(how, tmp_path):
         wait_for(lambda: os.listdir(temporary) == [])
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        for pid in filterfalse(gone, os.listdir(seen)):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def keeping(folder, log, seconds=0.0, executor=None):
@@ -180,7 +183,7 @@ def test_a_killed_fit_goes_on_where_it_was(tmp_path):
         wait_for(lambda: process.poll() is not None or (log.exists() and len(log.read_text().split()) >= 30))
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
     assert toys.same(keeping(folder, again), WANTED)
     assert len(again.read_text().split()) <= 45 - 24  # the branch under way is done again, those before it are not
     again.unlink()
