@@ -18,7 +18,7 @@ LAYERS = [
     ["_version", "drawing", "machine", "writing"],
     ["options"],
     ["sealed"],
-    ["regression", "network"],
+    ["regression", "network", "scale"],
     ["data", "report"],
     ["steps"],
     ["readout"],

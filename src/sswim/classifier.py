@@ -169,7 +169,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         classes, labels = self._labels(y)
         inputs, values = InputEncoder.fit(X, self.encoder)
         self._check(inputs, values, classes, labels, options)
-        with Run(self.memory, self.random_state, self.verbose, self.updatable) as run:
+        with Run(self.memory, self.random_state, self.verbose, updatable=self.updatable) as run:
             seed = int(np.random.SeedSequence(run.random.seed).generate_state(1)[0])
             order, kept = self._order(values, torch.from_numpy(labels), torch.Generator().manual_seed(seed))
             shuffled = torch.from_numpy(labels)[order]

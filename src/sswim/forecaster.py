@@ -210,7 +210,7 @@ class Forecaster(UpdatableForecaster):
             precise=self.dtype == "float64",
         )
         encoder.warn_of_constants(series.columns)
-        with Run(self.memory, self.random_state, self.verbose, self.updatable) as run:
+        with Run(self.memory, self.random_state, self.verbose, updatable=self.updatable) as run:
             network = self._network(encoder, options, run)
             past = SeriesPast.nothing(series.channels, len(windows), kept, stride)
             samples, past = cut_windows(encoder, series, past, self.window, self.horizon)

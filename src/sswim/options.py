@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
-from sswim.machine import Addable, on_threads, peak_memory, sums_on_threads
+from sswim.machine import Addable, StepRecord, on_threads, peak_memory, sums_on_threads
 
 __all__ = [
     "LOG", "Mistakes", "Options", "Randomness", "Run", "Seed", "StepRecord", "check_choice", "check_constants",
@@ -31,6 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 C = TypeVar("C")
 A = TypeVar("A", bound=Addable)
+Adder = Callable[..., Iterator]  # such as `sums_on_threads`
 Seed = int | np.random.RandomState | np.random.Generator | None
 # Progress and warnings, for whoever listens.
 LOG = logging.getLogger("sswim")
@@ -296,10 +297,9 @@ class Randomness:
     def __init__(self, random_state: Seed = None) -> None:
         if random_state is None:
             seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-        elif isinstance(random_state, np.random.RandomState):
-            seed = int(random_state.randint(2**31))
-        elif isinstance(random_state, np.random.Generator):
-            seed = int(random_state.integers(2**31))
+        elif isinstance(random_state, (np.random.RandomState, np.random.Generator)):
+            draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
+            seed = int(draw(2**31))
         else:
             seed = check_integer("random_state", random_state, 0)
         self.seed = seed
@@ -310,35 +310,24 @@ class Randomness:
         return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
 
 
-@dataclass(frozen=True)
-class StepRecord:
-    """One step: its name, its seconds, and the process's peak memory in bytes by its end."""
-
-    name: str
-    seconds: float
-    peak_memory: int | None
-
-
 class Run:
     """How a fit is run: `budget` of memory in bytes, `random` generators, progress bars if `verbose`, `records` of steps."""
 
     def __init__(
-        self, memory: str | int = "1GB", random_state: Seed = None, verbose: int = 0, updatable: bool | None = False
+        self,
+        memory: str | int = "1GB",
+        random_state: Seed = None,
+        verbose: int = 0,
+        updatable: bool | None = False,
+        adder: Adder | None = None,
     ) -> None:
         self.budget, self.random, self.verbose = parse_memory(memory), Randomness(random_state), verbose
-        self.updatable = updatable
+        self.updatable, self._adder = updatable, adder
         self.records: list[StepRecord] = []
-        console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description:<32}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not verbose or not (console.is_terminal or console.is_jupyter),
-        )
+        console, text = Console(stderr=True), TextColumn("{task.description:<32}")
+        columns = text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+        hidden = not verbose or not (console.is_terminal or console.is_jupyter)
+        self._progress = Progress(*columns, console=console, transient=True, disable=hidden)
         self._task: TaskID | None = None
 
     def __enter__(self) -> Run:
@@ -402,4 +391,4 @@ class Run:
     def sums(self, work: Callable[[C, T], A], groups: Sequence[Sequence[T]], common: C) -> Iterator[A]:
         """Yield for each group the sum of what `work` makes of `common` and each of its items, in a fixed order."""
         self.expect(sum(map(len, groups)))
-        yield from sums_on_threads(work, groups, common, self.advance)
+        yield from (sums_on_threads if self._adder is None else self._adder)(work, groups, common, self.advance)
