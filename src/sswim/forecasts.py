@@ -214,7 +214,11 @@ class ForecastModel:
 
     def backtest(self, X: SeriesLike, breaks: Breaks = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window, in the data's own units."""
-        rows = [torch.from_numpy(segment) for segment in self.series(X, breaks).segments]
+        return self.backtest_of(self.series(X, breaks))
+
+    def backtest_of(self, series: Series) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield truth and forecast (windows, horizon, channels) from every window of a series that was checked."""
+        rows = [torch.from_numpy(segment) for segment in series.segments]
         longest = max(map(len, rows))
         if longest < self.window + self.horizon:
             raise ValueError(
@@ -226,15 +230,18 @@ class ForecastModel:
         for index, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
             yield truth.targets(index).numpy(), self.encoder.forecast(y, truth.inputs(index))
 
+    def new_errors(self) -> ForecastErrors:
+        """Return what errors of this model's forecasts can be added to."""
+        width = (self.encoder.high - self.encoder.low)[self.encoder.channels]
+        usual = np.median(width[width > 0]) if (width > 0).any() else 1.0
+        return ForecastErrors(np.where(width > 0, width, usual), self.half_width(0.9) if self.has_intervals else None)
+
     def evaluate(self, X: SeriesLike, breaks: Breaks = None) -> Evaluation:
         """Return the errors of the forecasts from every window of a series."""
-        channels = self.encoder.channels
-        width = (self.encoder.high - self.encoder.low)[channels]
-        usual = np.median(width[width > 0]) if (width > 0).any() else 1.0
-        errors = ForecastErrors(np.where(width > 0, width, usual), self.half_width(0.9) if self.has_intervals else None)
+        errors = self.new_errors()
         for truth, forecast in self.backtest(X, breaks):
             errors.update(truth, forecast)
-        return errors.result(None if self.columns is None else [self.columns[c] for c in channels])
+        return errors.result(None if self.columns is None else [self.columns[c] for c in self.encoder.channels])
 
     def forecast(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> np.ndarray:
         """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns).

@@ -6,8 +6,10 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from sswim.backtests import CrossValidation, Folds, cross_validate
 from sswim.classes import ClassModel
 from sswim.data.series import Breaks, SeriesLike
 from sswim.estimator import Estimator
@@ -83,6 +85,51 @@ class UpdatableForecaster(Estimator[ForecastModel]):
         with self._update() as run:
             self.model_ = merge_series(self.model_, other.model_, run)
         return self
+
+    def cross_validate(
+        self,
+        X: SeriesLike,
+        folds: int = 5,
+        *,
+        start: float = 0.5,
+        train: int | None = None,
+        refit: int = 1,
+        stride: int | None = None,
+    ) -> CrossValidation:
+        """Forecast the later part of a series as it would have been done in its time, learning as it went.
+
+        The rows after the first part `start` are cut into test parts. Before each, the output is solved for from the rows
+        before it, as `refit` would; but each row is looked at once only. A fitted model keeps its hidden layers; one that is
+        not fitted is fitted to the rows before the first test part, and left as it is.
+
+        Parameters
+        ----------
+        X : DataFrame or array of shape (rows, channels)
+        folds : int
+            Number of test parts.
+        start : float
+            Part of the rows before the first test part.
+        train : int, optional
+            Rows before each test part to learn from, about: whole blocks in time are taken out of the sums. Default: all.
+        refit : int
+            The output is solved for again before every `refit`-th test part.
+        stride : int, optional
+            Distance between the forecasts that are returned. Default: the horizon.
+
+        Examples
+        --------
+        >>> from sswim import Forecaster
+        >>> from sswim.datasets import load_wind_farm
+        >>> found = Forecaster(24, 6, random_state=0, verbose=0).cross_validate(load_wind_farm().iloc[:2000], folds=4)
+        >>> found.folds[["train_last", "test_first", "test_last"]].to_numpy().tolist()
+        [[1000, 1000, 1250], [1250, 1250, 1500], [1500, 1500, 1750], [1750, 1750, 2000]]
+        """
+        cuts, model = Folds(folds, start, train, refit, stride), self
+        if "model_" not in vars(self):
+            first = X.iloc if hasattr(X, "iloc") else X
+            model = clone(self).set_params(updatable=True).fit(first[: cuts.origins(len(X))[0]])  # type: ignore[arg-type,index]
+        with model._update() as run:
+            return cross_validate(model.model_, X, cuts, run)
 
 
 class UpdatableClassifier(Estimator[ClassModel]):

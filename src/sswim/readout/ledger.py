@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sswim.readout.blocks import Part
+from sswim.readout.blocks import Part, total
 
 __all__ = ["Block", "Cut", "Ledger"]
 
@@ -208,6 +208,15 @@ class Ledger:
         tail, whole = (None if part is None else part.scaled(factor) for part in (self.tail, self.whole))
         blocks = tuple(replace(block, fade=factor * block.fade) for block in self.blocks)
         return replace(self, blocks=blocks, tail=tail, whole=whole)
+
+    def without_first(self, count: int) -> Ledger:
+        """Return the ledger of one recording, of equally long blocks, without its first ones."""
+        if len(self.recordings) > 1 or self.first % (self.count * self.stride):
+            raise ValueError("blocks can be taken out of one recording only, and if all are equally long.")
+        left = self.blocks[count:]
+        parts = [*(block.part for block in left), *([] if self.tail is None else [self.tail])]
+        recordings = (self.recordings[0] - count * self.length,)
+        return replace(self, recordings=recordings, blocks=left, whole=total(parts) if parts else None)
 
     def lengthened(self, step: int) -> Ledger:
         """Return the ledger with longer blocks; `step` is the present one doubled so many times."""
