@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from sswim import Direct, Forecaster, Gradient, Scaling, Trajectory
-from sswim.data.encoder import LIMIT, SCALINGS, SeriesEncoder
+from sswim.data.encoder import LIMIT, SeriesEncoder
+from sswim.data.scaling import SCALINGS
 from sswim.data.windows import SeriesWindows
 from sswim.gradient.finetune import parse_seconds
 

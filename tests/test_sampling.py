@@ -7,7 +7,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from sswim import Counts, FixedLambda, LambdaSearch, SpikingNetwork, Steps, Trajectory, sample
-from sswim.data.windows import Subset, TensorSamples, Windows, batches
+from sswim.data.tensors import TensorSamples, Windows
+from sswim.data.windows import Subset, batches
 from sswim.network.kernels import kernel_taps
 from sswim.options import Randomness
 from sswim.readout import Assembly, TraceReadout

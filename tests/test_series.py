@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from sswim import Forecaster
-from sswim.data.series import as_series, continue_index
+from sswim.data.series import as_series
+from sswim.data.times import continue_index
 from sswim.datasets import SERIES, SeriesSet, fill_zeros, load_series, read_series, read_text, series_set, write_series
 
 TRAFFIC = {"metr-la": ("df", ["773869", "767541", "767542"]), "pems-bay": ("speed", [400001, 400017, 400030])}

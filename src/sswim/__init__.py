@@ -10,7 +10,7 @@ from sswim._version import __version__
 
 if TYPE_CHECKING:
     from sswim.classifier import Classifier
-    from sswim.data.encoder import Scaling
+    from sswim.data.scaling import Scaling
     from sswim.forecaster import Forecaster
     from sswim.gradient import FromScratch, Gradient, finetune, initialize
     from sswim.network.network import SpikingNetwork
@@ -49,7 +49,7 @@ _HOMES = {
     **dict.fromkeys(("Steps", "sample"), "sswim.sampling"),
     "Classifier": "sswim.classifier",
     "Forecaster": "sswim.forecaster",
-    "Scaling": "sswim.data.encoder",
+    "Scaling": "sswim.data.scaling",
     "SpikingNetwork": "sswim.network.network",
     "sample_spikes": "sswim.spiking",
 }

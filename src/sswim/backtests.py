@@ -84,6 +84,7 @@ class CrossValidation:
 def cross_validate(model: ForecastModel, X: SeriesLike, folds: Folds, run: Run) -> CrossValidation:
     """Return the errors of a fitted model whose output is solved for again from the rows before each test part."""
     series, span = model.series(X), model.window + model.horizon
+    series = replace(series, indexes=[series.labels(number) for number in range(len(series.segments))])
     if len(series.segments) > 1:
         raise ValueError(
             f"series: a back-test needs one series without a gap, got {len(series.segments)} segments. Insert the absent rows "

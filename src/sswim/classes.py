@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.data.events import EventStreams
-from sswim.data.inputs import InputEncoder
+from sswim.data.inputs import InputEncoder, Values
 from sswim.data.labelled import LabelledSamples
 from sswim.network.network import SpikingNetwork
 from sswim.readout.base import ClassReadoutOptions
@@ -90,7 +89,7 @@ class ClassModel:
 
 def labelled_samples(
     inputs: InputEncoder,
-    values: Tensor | EventStreams,
+    values: Values,
     labels: Tensor,
     classes: int,
     readout: ClassReadoutOptions,

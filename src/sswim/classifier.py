@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
 from sswim.classes import ClassModel, SamplesPast, labelled_samples
-from sswim.data.events import EventStreams, ExactEvents
-from sswim.data.inputs import InputEncoder, check_encoder
+from sswim.data.events import ExactEvents
+from sswim.data.inputs import InputEncoder, Values, check_encoder
 from sswim.data.labelled import digests
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split, kept_for_training
@@ -161,7 +161,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         Parameters
         ----------
         X : array of shape (samples, channels) or images, or (samples, steps, channels), or a list of events
-            Events are pairs (times, channels) or structured arrays, see `sswim.data.as_events`.
+            Events are pairs (times, channels) or structured arrays, see `sswim.data.as_events`. Samples need not fit into
+            memory: X may be a `numpy.memmap`, an array of Zarr or dask, the path of one, or `sswim.data.StoredEvents`.
         y : array of shape (samples,)
             Labels of any type.
         """
@@ -191,7 +192,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self.model_ = ClassModel(inputs, network, options.readout, report, classes, run.budget, past)
         return self
 
-    def _order(self, values: Tensor | EventStreams, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
+    def _order(self, values: Values, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
         """Return samples in random order, those for training first, and how many these are."""
         order, held_out = torch.randperm(len(labels), generator=generator), digests(values) < self.validation
         kept = len(labels) - int(held_out.sum())
@@ -249,9 +250,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         except (TypeError, ValueError) as error:  # labels of several types cannot be sorted
             raise type(error)(f"y must hold one label per sample, all of one type. {error}") from None
 
-    def _check(
-        self, inputs: InputEncoder, values: Tensor | EventStreams, classes: np.ndarray, labels: np.ndarray, options: _Options
-    ) -> None:
+    def _check(self, inputs: InputEncoder, values: Values, classes: np.ndarray, labels: np.ndarray, options: _Options) -> None:
         """Refuse samples, labels and options that do not fit together."""
         if options.training is not None and isinstance(inputs.encoder, ExactEvents) and inputs.encoder.exact:
             raise ValueError("training: gradients need events on whole steps: pass encoder=ExactEvents(exact=False, ...).")

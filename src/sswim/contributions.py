@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from sswim.data.future import Future
-from sswim.data.series import SeriesLike, continue_index, is_several
+from sswim.data.series import SeriesLike, is_several
+from sswim.data.times import continue_index
 from sswim.forecasts import ForecastModel
 from sswim.readout.lags import Features, LagReadout
 

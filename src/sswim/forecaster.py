@@ -12,11 +12,12 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from sswim.contributions import contributions
-from sswim.data.encoder import SCALINGS, Scaling, SeriesEncoder, find_columns
+from sswim.data.encoder import SeriesEncoder
 from sswim.data.future import Future
 from sswim.data.past import SeriesPast, cut_windows
-from sswim.data.series import Breaks, SeriesLike, as_series, is_several, with_gaps
-from sswim.data.windows import Split, Windows, kept_for_training
+from sswim.data.scaling import SCALINGS, Scaling
+from sswim.data.series import Breaks, SeriesLike, as_series, find_columns, is_several, with_gaps
+from sswim.data.windows import Split, Starts, kept_for_training
 from sswim.evaluate.metrics import Evaluation
 from sswim.forecasts import Costs, ForecastModel, Forecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
@@ -183,7 +184,8 @@ class Forecaster(UpdatableForecaster):
         Parameters
         ----------
         X : DataFrame, array of shape (rows, channels), or a list of these
-            One row per time step. No window crosses from one series of a list to the next, nor a gap in a time index.
+            One row per time step. No window crosses from one series of a list to the next, nor a gap in a time index. A series
+            need not fit into memory: see `sswim.data.open_rows`.
         y : ignored
             The targets are the rows that follow each window.
         breaks : int or sequence of int, optional
@@ -191,17 +193,17 @@ class Forecaster(UpdatableForecaster):
         """
         options = self._resolved()
         series = as_series(X, breaks=breaks, missing=self.missing)
-        rows, stride = [torch.from_numpy(segment) for segment in series.segments], options.readout.stride
-        windows = Windows(rows, self.window, self.horizon, stride)
-        series.check_length(self.window, self.horizon, len(windows))
+        stride = options.readout.stride
+        starts = Starts([len(segment) for segment in series.segments], self.window + self.horizon, stride)
+        series.check_length(self.window, self.horizon, len(starts))
         series.warn_of_gaps(self.window, self.horizon)
-        kept = kept_for_training(len(windows), self.validation)
+        kept = kept_for_training(len(starts), self.validation)
         known, others = (find_columns(getattr(self, a), series.columns, series.channels, a) for a in ("known", "covariates"))
         if known and (not isinstance(options.readout, Direct) or self.training is not None):
             raise ValueError("known needs readout='direct' and training=None: nothing else sees rows ahead.")
         encoder = SeriesEncoder.fit(
-            windows.rows[windows.covered(kept)],
-            windows.rows[windows.covered(len(windows))],
+            series.rows(starts.covered(len(starts))),
+            sum(last - first for _, first, last in starts.covered(kept)),
             options.scaling,
             covariates=find_columns(sorted({*known, *others}), None, series.channels),
             known=known,
@@ -212,8 +214,8 @@ class Forecaster(UpdatableForecaster):
         encoder.warn_of_constants(series.columns)
         with Run(self.memory, self.random_state, self.verbose, updatable=self.updatable) as run:
             network = self._network(encoder, options, run)
-            past = SeriesPast.nothing(series.channels, len(windows), kept, stride)
-            samples, past = cut_windows(encoder, series, past, self.window, self.horizon)
+            past = SeriesPast.nothing(series.channels, len(starts), kept, stride)
+            samples, past = cut_windows(encoder, series, past, self.window, self.horizon, run.budget)
             split = Split.at(samples, kept * samples.batch)
             if options.training is None or not options.training.from_scratch:
                 report = sample_network(network, split, options.steps, options.readout, run)

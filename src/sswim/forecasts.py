@@ -17,8 +17,10 @@ from torch import Tensor
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.future import Future, FutureReader
 from sswim.data.past import SeriesPast
-from sswim.data.series import Breaks, Series, SeriesLike, as_series, continue_index, is_several
-from sswim.data.windows import SeriesWindows, Windows, batches
+from sswim.data.rows import read_windows
+from sswim.data.series import Breaks, Series, SeriesLike, as_series, is_several
+from sswim.data.times import continue_index
+from sswim.data.windows import SeriesWindows, batches
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
@@ -130,7 +132,7 @@ class ForecastModel:
         for number, series in enumerate(parts):
             series.check_window(self.window, f"series[{number}]" if several else "series")
         ahead = self.future.several(future, parts, one=not several)
-        return parts, [torch.from_numpy(series.segments[-1]) for series in parts], ahead
+        return parts, [torch.from_numpy(series.segments[-1][-self.window :]) for series in parts], ahead
 
     def predict(self, X: SeriesLike, future: Future = None) -> tuple[Forecasts, list[Tensor]]:
         """Return the forecasts that follow on one or several series, as the user gave these, and the rows they follow on."""
@@ -197,12 +199,14 @@ class ForecastModel:
         size = max(samples.batch, network.batch_size(self.memory // PIECES) // samples.batch * samples.batch)
 
         def forecast(part: slice) -> tuple[Tensor, Tensor]:
-            x = samples.inputs(part)
-            rows, spikes = self.rows_read(samples, part, x), network.hidden_spikes(x, filters)
-            y = samples.level(part) + read(spikes, rows, samples.ahead(part)).cpu()
+            windows = torch.arange(part.start // samples.batch, part.stop // samples.batch)
+            some, every = samples.read(windows), slice(None)
+            x = some.inputs(every)
+            rows, spikes = self.rows_read(some, every, x), network.hidden_spikes(x, filters)
+            y = some.level(every) + read(spikes, rows, some.ahead(every)).cpu()
             if samples.shared:
                 y = y[:, :, 0].unflatten(0, (-1, samples.batch)).transpose(1, 2)
-            return torch.arange(part.start // samples.batch, part.stop // samples.batch), y
+            return windows, y
 
         yield from on_threads(forecast, batches(len(samples), size, even=False))
 
@@ -218,17 +222,17 @@ class ForecastModel:
 
     def backtest_of(self, series: Series) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield truth and forecast (windows, horizon, channels) from every window of a series that was checked."""
-        rows = [torch.from_numpy(segment) for segment in series.segments]
+        rows = series.segments
         longest = max(map(len, rows))
         if longest < self.window + self.horizon:
             raise ValueError(
                 f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows without a "
                 f"gap, the longest segment has {longest}."
             )
-        truth = Windows([r[:, self.encoder.channels] for r in rows], self.window, self.horizon)
-        segments = [self.encoder(r) for r in rows]
-        for index, y in self._forecasts(SeriesWindows(self.encoder, segments, self.window, self.horizon)):
-            yield truth.targets(index).numpy(), self.encoder.forecast(y, truth.inputs(index))
+        samples = SeriesWindows(self.encoder, self.encoder.segments(rows, self.memory), self.window, self.horizon)
+        for index, y in self._forecasts(samples):
+            seen = read_windows(rows, samples.starts[index], self.window + self.horizon)[:, :, self.encoder.channels]
+            yield seen[:, self.window :].numpy(), self.encoder.forecast(y, seen[:, : self.window])
 
     def new_errors(self) -> ForecastErrors:
         """Return what errors of this model's forecasts can be added to."""
@@ -279,11 +283,11 @@ class ForecastModel:
     @torch.no_grad()
     def costs(self, X: SeriesLike, breaks: Breaks = None, windows: int = 200) -> Costs:
         """Return what forecasts from some windows of a series cost."""
-        rows = [torch.from_numpy(s) for s in self.series(X, breaks).segments if len(s) >= self.window]
+        rows = [segment for segment in self.series(X, breaks).segments if len(segment) >= self.window]
         if not rows:
             raise ValueError(f"series: a forecast needs {self.window} rows (window) without a gap.")
         network, readout = self.network, self.network.readout
-        samples = SeriesWindows(self.encoder, [self.encoder(r) for r in rows], self.window, 0)
+        samples = SeriesWindows(self.encoder, self.encoder.segments(rows, self.memory), self.window, 0)
         count = len(samples) // samples.batch
         picked = torch.linspace(0, count - 1, min(windows, count)).round().long().unique()
         sampled = populations = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sswim.data.encoder import Scaling
+from sswim.data.scaling import Scaling
 from sswim.gradient.training import PAPER_TRAININGS, Gradient
 from sswim.options import Options, check_choice
 from sswim.readout.traces import ASSEMBLIES, Assembly

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
 from sswim.data.future import Future
-from sswim.data.series import SeriesLike, continue_index
+from sswim.data.series import SeriesLike
+from sswim.data.times import continue_index
 from sswim.data.windows import SeriesWindows, batches
 from sswim.drawing import BLUE, COLORS, EMPHASIS, RED, axes, legend_above, legend_above_the_data, log_ticks, marked, name_groups
 from sswim.forecaster import Forecaster
@@ -350,7 +351,7 @@ def _time_axis(ax: Axes, model: Forecaster, series: SeriesLike, at: int) -> np.n
 
 def _times(model: Forecaster, series: SeriesLike) -> pd.DatetimeIndex | None:
     """Return the times of the last segment of a series, if it has any."""
-    index = model.model_.series(series).indexes[-1]
+    index = model.model_.series(series).labels(-1)
     index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
     return index if isinstance(index, pd.DatetimeIndex) else None
 
@@ -366,7 +367,7 @@ def _at_dates(ax: Axes, times: pd.DatetimeIndex) -> np.ndarray:
 
 def _pick(model: Forecaster, series: SeriesLike, channel: int | str) -> tuple[np.ndarray, int]:
     """Return the last segment of a series as an array, and the number of a channel."""
-    data = model.model_.series(series).segments[-1]
+    data = model.model_.series(series).segments[-1][:]
     columns = model.model_.columns
     if isinstance(channel, str):
         if columns is None or channel not in columns:

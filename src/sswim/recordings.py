@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import torch
 
 from sswim.classes import ClassModel
 from sswim.data.series import Breaks, SeriesLike
@@ -61,10 +60,10 @@ def record_windows(model: ForecastModel, X: SeriesLike, breaks: Breaks = None, *
     ends: list[Hashable] = []
     first = np.cumsum([0, *map(len, series.segments)])
     for n in long:
-        index = series.indexes[n]
+        index = series.labels(n)
         labels = pd.RangeIndex(first[n], first[n + 1]) if index is None else index
         ends += list(labels[model.window - 1 :])
-    encoded = [encoder(torch.from_numpy(series.segments[n])) for n in long]
+    encoded = encoder.segments([series.segments[n] for n in long], model.memory)
     samples = SeriesWindows(encoder, encoded, model.window, 0)
     names = encoder.moving if model.columns is None else [model.columns[c] for c in encoder.moving]
     labels_of = {"window": pd.Index(ends), "channel": pd.Index(names)}

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, Split, as_samples, as_split, batches, require_finite
+from sswim.data.tensors import as_samples, as_split
+from sswim.data.windows import Samples, Split, batches, require_finite
 from sswim.network.events import EventBatch, event_response, filter_events
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.layer import Workspace, filter_signals
@@ -38,6 +39,9 @@ from sswim.steps.temporal import TEMPORAL
 from sswim.steps.weights import NORMALIZERS, WEIGHTS, PotentialStatistics, RandomWeights
 
 __all__ = ["STEPS", "ResolvedSteps", "Steps", "sample", "sample_network"]
+
+# Samples whose random order is kept, where there are more than can be listed.
+ORDERED, LISTED = 20_000, 4_000_000
 
 
 @torch.no_grad()
@@ -215,11 +219,31 @@ class ResolvedSteps:
         return ByPairs(self, state) if found is None else found
 
 
+def random_order(count: int, most: int, generator: torch.Generator) -> Tensor:
+    """Return the first numbers of ``torch.randperm(count)``, `most` of them at least, without a list of very many.
+
+    Examples
+    --------
+    >>> many = torch.randperm(5_000_000, generator=torch.Generator().manual_seed(0))
+    >>> random_order(5_000_000, 10, torch.Generator().manual_seed(0)).equal(many[:10])
+    True
+    """
+    if count <= LISTED:
+        return torch.randperm(count, generator=generator)
+    moved: dict[int, int] = {}
+    found = []
+    for i in range(most):
+        j = i + int(torch.randint(count - i, (1,), generator=generator))
+        found.append(moved.get(j, j))
+        moved[j] = moved.get(i, i)
+    return torch.tensor(found)
+
+
 def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) -> InitialBatch:
     """Draw the initial batch: :math:`X_I, Y_I`."""
     like = network.readout.weights
     with run.step("initial batch"):
-        order = torch.randperm(len(train), generator=run.random("batch"))
+        order = random_order(len(train), max(count, ORDERED), run.random("batch"))
         x, targets = train.inputs(order[:count]), train.targets(order[:count])  # (M, O, D), (M, H, C)
         require_finite(x, targets)
         signals = (x if isinstance(x, Tensor) else x.dense()).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)

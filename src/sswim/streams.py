@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from sswim.data.future import Future
-from sswim.data.series import step_of
+from sswim.data.times import step_of
 from sswim.forecasts import ForecastModel
 
 __all__ = ["ForecastStream"]

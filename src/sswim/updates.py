@@ -13,6 +13,7 @@ from sswim.classes import ClassModel, SamplesPast, labelled_samples
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.labelled import digests
 from sswim.data.past import SeriesPast, cut_windows
+from sswim.data.rows import LABELS, after
 from sswim.data.series import Series
 from sswim.data.windows import Split
 from sswim.forecasts import ForecastModel
@@ -89,8 +90,8 @@ class SeriesUpdate:
     """New rows for a fitted forecaster, which follow on what is past, as windows."""
 
     def __init__(self, model: ForecastModel, series: Series, past: SeriesPast) -> None:
-        self.encoder = model.encoder.moved(np.concatenate(series.segments))
-        self.samples, self.past = cut_windows(self.encoder, series, past, model.window, model.horizon)
+        self.encoder = model.encoder.moved(series.rows())
+        self.samples, self.past = cut_windows(self.encoder, series, past, model.window, model.horizon, model.memory)
         held_out = torch.from_numpy(past.held_out(sum(self.samples.recordings)))
         self.split = Split.by(self.samples, held_out.repeat_interleave(self.samples.batch))
 
@@ -108,8 +109,8 @@ def refit_series(model: ForecastModel, series: Series, run: Run) -> ForecastMode
 def update_series(model: ForecastModel, series: Series, forget: float | None, run: Run) -> ForecastModel:
     """Return the model with rows that follow on those seen so far."""
     record, past = _record(model.report.solution, "partial_fit"), _past(model)
-    if past.follows(series.indexes[0]):
-        series = replace(series, segments=[np.concatenate([past.rows, series.segments[0]]), *series.segments[1:]])
+    if past.follows(series.labels(0, LABELS)):
+        series = replace(series, segments=[after(past.rows, series.segments[0]), *series.segments[1:]])
     new, network = SeriesUpdate(model, series, past), copy.deepcopy(model.network)
     if not len(new.samples):  # rows of no whole window yet
         return replace(model, past=new.past)

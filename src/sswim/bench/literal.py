@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, Subset, Windows, batches
+from sswim.data.tensors import Windows
+from sswim.data.windows import Samples, Subset, batches
 from sswim.network.events import dense
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork

@@ -11,7 +11,8 @@ import pandas as pd
 import torch
 
 from sswim.data.series import Breaks, SeriesLike
-from sswim.data.windows import Windows, batches, kept_for_training
+from sswim.data.tensors import Windows
+from sswim.data.windows import batches, kept_for_training
 from sswim.evaluate.baselines import Baseline
 from sswim.report import Facts
 

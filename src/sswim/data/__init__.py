@@ -1,10 +1,13 @@
 """Data on its way into a network: series, samples, windows, scaling, and encoders of spikes and events."""
 
 from sswim.data.cochlea import Cochlea
-from sswim.data.encoder import SCALINGS, Scaling
-from sswim.data.events import EventStreams, ExactEvents, as_events
+from sswim.data.events import EventStreams, ExactEvents, StoredEvents, as_events
+from sswim.data.rows import RowSource
+from sswim.data.scaling import SCALINGS, Scaling
 from sswim.data.spikes import ENCODERS, Latency, Poisson, Rate, SpikeEncoder
-from sswim.data.windows import Samples, Subset, TensorSamples, Windows
+from sswim.data.stored import open_rows
+from sswim.data.tensors import TensorSamples, Windows
+from sswim.data.windows import Samples, Subset
 from sswim.network.events import EventBatch
 
 __all__ = [
@@ -17,11 +20,14 @@ __all__ = [
     "Latency",
     "Poisson",
     "Rate",
+    "RowSource",
     "Samples",
     "Scaling",
     "SpikeEncoder",
+    "StoredEvents",
     "Subset",
     "TensorSamples",
     "Windows",
     "as_events",
+    "open_rows",
 ]

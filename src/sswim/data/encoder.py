@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -11,17 +11,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.options import Options, check_choice, warn
+from sswim.data.rows import Rows, RunsOfRows, Unread
+from sswim.data.scaling import RELATIVE, Scaling
+from sswim.options import warn
 
 __all__ = [
-    "SCALINGS",
+    "ColumnStatistics",
     "Encoded",
-    "Scaling",
     "SeriesEncoder",
-    "find_columns",
-    "find_floors",
     "find_outliers",
-    "find_resting",
     "sort_by_values",
     "standard_scales",
 ]
@@ -32,41 +30,10 @@ LIMIT = 5.0
 FAR = 1e12
 # Rows that may tell what an outlier is, at least.
 FEW = 100
-
-
-@dataclass(frozen=True)
-class Scaling(Options):
-    """How channels are scaled before they enter the network, from the rows of the training windows.
-
-    Parameters
-    ----------
-    kind : {"adaptive", "window", "standard", "channel", "none"}
-        ``"channel"`` brings each channel to [0, 1] by its range in the training windows, ``"standard"`` to mean 0 and deviation
-        1 there. ``"adaptive"`` also shows the sampled neurons each channel relative to the window's mean, and forecasts are
-        relative to that mean. With ``"window"`` the network sees nothing else, so that forecasts move along with the series.
-        ``"none"`` leaves the data as it is.
-    clip : bool
-        Whether input beyond a channel's training range is brought back to it before it enters the network (forecasts are
-        not limited). Otherwise a channel that leaves its range drives every neuron that listens to it out of its own.
-    floor : bool
-        Whether forecasts stay above a channel's least value where that is reached again and again, as zero is by power, counts
-        and rain. A window that goes below it has no floor but its own least value.
-    trim : bool
-        Whether rows of the fit that lie far outside of a channel's usual range are brought back to bounds around it.
-    """
-
-    kind: str = "adaptive"
-    clip: bool = True
-    floor: bool = True
-    trim: bool = True
-
-    def __post_init__(self) -> None:
-        check_choice("scaling", self.kind, KINDS)
-
-
-KINDS = ("adaptive", "window", "standard", "channel", "none")
-RELATIVE = ("adaptive", "window")
-SCALINGS: dict[str, Scaling] = {kind: Scaling(kind) for kind in KINDS}
+# About this many rows tell what is usual.
+SPREAD = 10_000
+# Encoded rows may take one part in so many of the memory.
+ENCODED = 8
 
 
 @dataclass(frozen=True)
@@ -88,6 +55,10 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def cut(self, first: int, last: int) -> Encoded:
+        """Return a copy of the rows ``[first, last)``."""
+        return Encoded(*(v[first:last].clone() for v in (self.rows, self.seen, self.covariates)))
 
 
 @dataclass(frozen=True)
@@ -141,8 +112,8 @@ class SeriesEncoder:
     @classmethod
     def fit(
         cls,
-        rows: Tensor,
-        every: Tensor,
+        every: Tensor | RunsOfRows,
+        trained: int,
         scaling: Scaling,
         *,
         covariates: Sequence[int],
@@ -151,22 +122,26 @@ class SeriesEncoder:
         window: int,
         precise: bool,
     ) -> Self:
-        """Take range, scale and floor from the rows (rows, columns) of the training windows.
+        """Take range, scale and floor from the rows (rows, columns) of the training windows: the first `trained` of all rows.
 
         Every row has a say in what an outlier is, for a series may have moved elsewhere since; and no row lies below a floor.
         """
-        outliers = find_outliers(every) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(rows.shape[1], axis=1)
-        rows = rows.clamp(*torch.from_numpy(outliers))
-        low, high = rows.amin(dim=0).numpy(), rows.amax(dim=0).numpy()
+        runs = [every] if isinstance(every, Tensor) else every
+        least, largest, mean, few = _look_through(runs, len(every))
+        outliers = find_outliers(few) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(len(least), axis=1)
+        rows = ColumnStatistics(_trimmed(runs, trained, torch.from_numpy(outliers)))
+        low, high = rows.low.numpy(), rows.high.numpy()
         most = max(high.max(), -low.min())
         if scaling.kind == "none" and most > FAR:
             raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}. Use another scaling.")
-        offset, span = _scales(scaling.kind, rows, low, high)
-        floor = find_floors(rows) if scaling.floor else np.full(len(low), -np.inf)
-        floor = np.where(every.amin(dim=0).numpy() < floor, -np.inf, floor)
-        resting = find_resting(every, covariates)
-        moving = [c for c in range(len(low)) if c not in {*covariates, *resting}]
-        moving = sort_by_values(every, moving) if shared else moving
+        offset, span = _scales(scaling.kind, rows)
+        floor = rows.floors() if scaling.floor else np.full(len(low), -np.inf)
+        floor = np.where(least < floor, -np.inf, floor)
+        channels = [c for c in range(len(low)) if c not in covariates]
+        moving = [c for c in channels if least[c] < largest[c]] or channels
+        resting = [c for c in channels if c not in moving]
+        if shared and len(moving) > 1:
+            moving = sort_by_values(runs, moving, mean, np.maximum(largest - mean, mean - least))
         seen = tuple(covariates), scaling, shared, window, precise, tuple(known), tuple(resting), tuple(moving)
         return cls(low, high, outliers, offset, span, floor, *seen)
 
@@ -211,15 +186,17 @@ class SeriesEncoder:
         """Bring rows (rows, columns) of the fit back to their usual range, generously."""
         return rows.clamp(*torch.from_numpy(self.outliers))
 
-    def moved(self, rows: np.ndarray) -> SeriesEncoder:
+    def moved(self, every: Tensor | RunsOfRows) -> SeriesEncoder:
         """Return the encoder after new rows (rows, columns): what is an outlier, and below which no forecast goes.
 
         What the network sees is scaled as before. Bounds of outliers only widen, for the series may have moved elsewhere.
         """
-        floor = np.where(rows.min(axis=0) < self.floor, -np.inf, self.floor) if len(rows) else self.floor
-        outliers = self.outliers
-        if self.scaling.trim and len(rows) >= FEW:
-            new = find_outliers(torch.from_numpy(rows))
+        if not len(every):
+            return self
+        least, _, _, few = _look_through([every] if isinstance(every, Tensor) else every, len(every))
+        floor, outliers = np.where(least < self.floor, -np.inf, self.floor), self.outliers
+        if self.scaling.trim and len(every) >= FEW:
+            new = find_outliers(few)
             new = np.where(np.isinf(new), outliers, new)
             outliers = np.stack([np.minimum(outliers[0], new[0]), np.maximum(outliers[1], new[1])])
         return replace(self, floor=floor, outliers=outliers)
@@ -229,6 +206,21 @@ class SeriesEncoder:
         (low, high), (other_low, other_high) = self.outliers, other.outliers
         outliers = np.stack([np.minimum(low, other_low), np.maximum(high, other_high)])
         return replace(self, floor=np.minimum(self.floor, other.floor), outliers=outliers)
+
+    def segments(self, rows: Sequence[Rows], memory: int, *, trim: bool = False) -> list[Encoded] | list[Unread]:
+        """Return segments of a series (rows, columns), encoded; not read yet if that would take much of `memory`, in bytes.
+
+        With `trim`, rows are those of the fit, and outliers are brought back to the usual range.
+        """
+        if sum(map(len, rows)) * self.columns * (16 if self.precise else 12) > memory // ENCODED:
+            return [Unread(r, trim, max(1, memory // ENCODED // (32 * self.columns))) for r in rows]
+        return [self.read([Unread(r, trim)]) for r in rows]
+
+    def read(self, segments: Sequence[Unread]) -> Encoded:
+        """Read some segments, and return them encoded, as one."""
+        parts = [torch.from_numpy(segment.rows[:]) for segment in segments]
+        rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self(self.without_outliers(rows) if segments[0].trim else rows)
 
     def __call__(self, rows: Tensor) -> Encoded:
         """Encode rows (rows, columns) in the data's own units."""
@@ -277,99 +269,103 @@ class SeriesEncoder:
         return found
 
 
+class ColumnStatistics:
+    """Range, mean and deviation of columns, and the part of the rows that have the least value, from runs of rows."""
+
+    def __init__(self, runs: Iterable[Tensor]) -> None:
+        self.count = 0
+        for rows in runs:
+            n, low, mean = len(rows), rows.amin(dim=0), rows.mean(dim=0)
+            found = low, rows.amax(dim=0), mean, rows.std(dim=0, correction=0), (rows == low).double().sum(dim=0)
+            if not self.count:
+                self.low, self.high, self.mean, self.deviation, self._lowest = found
+            else:
+                self._merge(n / (self.count + n), *found)
+            self.count += n
+
+    def _merge(self, part: float, low: Tensor, high: Tensor, mean: Tensor, deviation: Tensor, lowest: Tensor) -> None:
+        """Add the statistics of further rows, which make up a `part` of all then."""
+        self._lowest = torch.where(self.low <= low, self._lowest, 0) + torch.where(low <= self.low, lowest, 0)
+        self.low, self.high, apart = torch.minimum(self.low, low), torch.maximum(self.high, high), mean - self.mean
+        square = (1 - part) * self.deviation**2 + part * deviation**2 + part * (1 - part) * apart**2
+        self.mean, self.deviation = self.mean + part * apart, square.sqrt()
+
+    def scales(self) -> tuple[Tensor, Tensor]:
+        """Return each column's mean and a deviation to divide by.
+
+        A channel that hardly moved would be magnified without bound once it does: its deviation counts as a tenth of the
+        usual one at least. One that rested is taken to move like the others.
+        """
+        moving = self.deviation[self.deviation > 0]
+        usual = moving.median() if len(moving) else torch.ones_like(self.deviation[0])
+        return self.mean, torch.where(self.deviation > 0, torch.maximum(self.deviation, 0.1 * usual), usual)
+
+    def floors(self, share: float = 0.01) -> np.ndarray:
+        """Return each column's least value, where a part `share` of the rows has it; else minus infinity.
+
+        Power, counts and rain rest at zero again and again, and never go below.
+
+        Examples
+        --------
+        >>> ColumnStatistics([torch.tensor([[0.0, 1.0], [3.0, 2.0], [0.0, 3.0]])]).floors(share=0.5).tolist()
+        [0.0, -inf]
+        """
+        often = self._lowest / self.count >= share
+        return torch.where(often & (self.low < self.high), self.low, -torch.inf).numpy()
+
+
 def standard_scales(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each channel's mean and deviation, from rows (rows, channels).
-
-    A channel that hardly moved would be magnified without bound once it does: its deviation counts as a tenth of the usual
-    one at least. One that rested is taken to move like the others.
-    """
-    deviation = rows.std(dim=0, correction=0)
-    moving = deviation[deviation > 0]
-    usual = moving.median() if len(moving) else torch.ones_like(deviation[0])
-    return rows.mean(dim=0), torch.where(deviation > 0, torch.maximum(deviation, 0.1 * usual), usual)
+    """Return each channel's mean and deviation, from rows (rows, channels), see `ColumnStatistics.scales`."""
+    return ColumnStatistics([rows]).scales()
 
 
-def _scales(kind: str, rows: Tensor, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each column's offset and span, from training rows (rows, columns) and their range."""
+def _scales(kind: str, rows: ColumnStatistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return each column's offset and span, from training rows (rows, columns)."""
     if kind in ("standard", "adaptive", "window"):
-        mean, span = standard_scales(rows)
+        mean, span = rows.scales()
         return mean.numpy(), span.numpy()
+    low, width = rows.low.numpy(), (rows.high - rows.low).numpy()
     if kind == "channel":
-        width = high - low
         return low.copy(), np.where(width > 0, width, 1.0)
     return np.zeros_like(low), np.ones_like(low)
 
 
-def find_columns(
-    wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, argument: str = "covariates"
-) -> list[int]:
-    """Return the numbers of columns that are given by name or number, in the order given.
+def _look_through(runs: Iterable[Tensor], count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
+    """Return the least and largest value and the mean of each column, and about 10,000 of `count` rows, evenly spread."""
+    step, done, few, low, high, mean = max(1, count // SPREAD), 0, [], [], [], np.zeros(())
+    for rows in runs:
+        few.append(rows[-done % step :: step].clone())
+        low.append(rows.amin(dim=0).numpy())
+        high.append(rows.amax(dim=0).numpy())
+        here, done = np.array([_column(rows, c).mean() for c in range(rows.shape[1])]), done + len(rows)
+        mean = here if done == len(rows) else mean + len(rows) / done * (here - mean)
+    return np.min(low, axis=0), np.max(high, axis=0), mean, torch.cat(few)
 
-    Examples
-    --------
-    >>> find_columns(["noon"], ["wind", "noon"], 2)
-    [1]
+
+def _trimmed(runs: Iterable[Tensor], count: int, bounds: Tensor) -> Iterator[Tensor]:
+    """Yield the first `count` of all rows, brought back to `bounds` (2, columns)."""
+    for rows in runs:
+        if count > 0:
+            yield rows[:count].clamp(*bounds)
+        count -= len(rows)
+
+
+def sort_by_values(runs: Iterable[Tensor], columns: Sequence[int], mean: np.ndarray, reach: np.ndarray) -> list[int]:
+    """Return some columns of runs of rows in an order that depends on their values alone, not on their units or places.
+
+    `mean` holds the mean of every column, and `reach` the largest deviation from it.
     """
-    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
-        raise TypeError(f"{argument} must be a sequence of columns, such as ['hour'], got {wanted!r}.")
-    found = []
-    for c in wanted:
-        number = list(names).index(c) if names is not None and c in names else c
-        if not isinstance(number, (int, np.integer)) or not 0 <= number < columns:
-            there = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
-            raise ValueError(f"{argument}: {c!r} is not a column of the series; {there}.")
-        found.append(int(number))
-    if len(set(found)) < len(found) or len(found) == columns:
-        raise ValueError(f"{argument}: must name different columns, and leave one to forecast, got {wanted!r}.")
-    return found
+    random, places = np.random.default_rng(0), dict.fromkeys(columns, 0.0)
+    for rows in runs:
+        drawn = random.standard_normal(len(rows))
+        for c in columns:
+            places[c] += drawn @ ((_column(rows, c) - mean[c]) / max(reach[c], 1e-300))
+    return sorted(columns, key=places.__getitem__)
 
 
-def find_resting(rows: Tensor, covariates: Sequence[int]) -> list[int]:
-    """Return the columns of (rows, columns) that never move, without covariates; none if there is no other column left.
-
-    Examples
-    --------
-    >>> find_resting(torch.tensor([[1.0, 2.0], [1.0, 3.0]]), []), find_resting(torch.ones(5, 2), [])
-    ([0], [])
-    """
-    still = (rows.amin(dim=0) == rows.amax(dim=0)).tolist() if len(rows) else []
-    channels = [c for c in range(rows.shape[1]) if c not in covariates]
-    found = [c for c in channels if still and still[c]]
-    return found if len(found) < len(channels) else []
-
-
-def sort_by_values(rows: Tensor, columns: Sequence[int]) -> list[int]:
-    """Return some columns of (rows, columns) in an order that depends on their values alone, not on their units or places.
-
-    Examples
-    --------
-    >>> rows = torch.tensor([[1.0, 5.0], [2.0, 3.0], [4.0, 4.0]])
-    >>> rows[:, sort_by_values(rows, [0, 1])].equal(rows.flip(1)[:, sort_by_values(rows.flip(1), [0, 1])])
-    True
-    """
-    random = np.random.default_rng(0).standard_normal(len(rows))
-
-    def place(column: int) -> float:
-        values = rows[:, column].double().numpy().copy()  # side by side, so that rounding is the same in every place
-        values -= values.mean()
-        return float(random @ (values / max(np.abs(values).max(), 1e-300)))
-
-    return sorted(columns, key=place)
-
-
-def find_floors(rows: Tensor, share: float = 0.01) -> np.ndarray:
-    """Return each column's least value, where a part `share` of the rows (rows, columns) has it; else minus infinity.
-
-    Power, counts and rain rest at zero again and again, and never go below.
-
-    Examples
-    --------
-    >>> find_floors(torch.tensor([[0.0, 1.0], [3.0, 2.0], [0.0, 3.0]]), share=0.5).tolist()
-    [0.0, -inf]
-    """
-    low = rows.amin(dim=0)
-    often = (rows == low).double().mean(dim=0) >= share
-    return torch.where(often & (low < rows.amax(dim=0)), low, -torch.inf).numpy()
+def _column(rows: Tensor, c: int) -> np.ndarray:
+    """Return a column as a vector of its own in memory: rounding is the same then, whatever its place."""
+    return rows[:, c].double().numpy().copy()
 
 
 def find_outliers(rows: Tensor, reach: float = 2.0) -> np.ndarray:
@@ -384,7 +380,7 @@ def find_outliers(rows: Tensor, reach: float = 2.0) -> np.ndarray:
     >>> find_outliers(rows).flatten().tolist()
     [-18.0, 27.0]
     """
-    few = rows[:: max(1, len(rows) // 10_000)].double().numpy()
+    few = rows[:: max(1, len(rows) // SPREAD)].double().numpy()
     low, high = np.quantile(few, [0.01, 0.99], axis=0)
     width = np.where(high > low, reach * (high - low), np.inf)
     return np.stack([low - width, high + width])

@@ -6,20 +6,26 @@ import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sswim.data.rows import Rows, StoredRows, find_runs
+from sswim.data.stored import open_rows
 from sswim.network.events import EventBatch
 from sswim.options import Options, check_integer, check_positive
 
-__all__ = ["EventStreams", "ExactEvents", "Sample", "as_events", "is_events"]
+__all__ = ["EventStreams", "ExactEvents", "Sample", "StoredEvents", "as_events", "is_events"]
 
 Layout = tuple[int, ...]
 # How many steps and channels events may make by themselves.
 MOST_STEPS, MOST_CHANNELS = 5_000, 1_000_000
+# Events that are looked through at once.
+RUN = 1_000_000
 # Times and channels, or a structured array.
 Sample = tuple[npt.ArrayLike, npt.ArrayLike] | np.ndarray
 
@@ -45,13 +51,16 @@ class EventStreams:
     """
 
     def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
-        self.inputs, self.window, self.exact = inputs, window, True
-        self.layout: tuple[int, ...] = (inputs,)
-        self.pixels: tuple[int, ...] | None = None
-        ends = torch.tensor([0, *(len(t) for t in times)]).cumsum(dim=0)
-        self._first, self._last = ends[:-1], ends[1:]
+        self._set(np.cumsum([0, *(len(t) for t in times)]), inputs, window)
         self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
         self._channels = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *channels]).astype(np.int64))
+
+    def _set(self, ends: np.ndarray, inputs: int, window: int) -> None:
+        """Set where samples end, and what batches are like."""
+        self.inputs, self.window, self.exact, self.merge = inputs, window, True, 1
+        self.layout: tuple[int, ...] = (inputs,)
+        self.pixels: tuple[int, ...] | None = None
+        self._first, self._last = torch.from_numpy(ends[:-1]), torch.from_numpy(ends[1:])
 
     def __len__(self) -> int:
         return len(self._first)
@@ -67,10 +76,98 @@ class EventStreams:
         first, last = self._first[index], self._last[index]
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
-        times, channels = self._times[place], self._channels[place]
+        times, channels = self._events(place)
+        channels = channels // self.merge
         seen = times < self.window
         times = times if self.exact else times.round().clamp_max(self.window - 1)
         return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
+
+    def _events(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the times and channels of the events numbered `place`."""
+        return self._times[place], self._channels[place]
+
+
+class StoredEvents:
+    """Events that lie outside of memory: those of all samples, one sample after the other. They are read batch by batch.
+
+    Parameters
+    ----------
+    times, channels : array of shape (events,), numpy.memmap, Zarr or dask array, or the path of one
+        The times, finite and not negative, and the whole numbers of the channels.
+    ends : array of shape (samples,)
+        Where each sample ends: sample `n` has the events from ``ends[n - 1]`` (0 for the first) to ``ends[n]``.
+
+    Examples
+    --------
+    >>> events = StoredEvents(np.array([0.5, 2.0, 1.0]), np.array([0, 1, 1]), ends=[2, 3])
+    >>> len(events), as_events(events).batch(torch.tensor([1])).times.tolist()
+    (2, [1.0])
+    """
+
+    def __init__(self, times: object, channels: object, ends: npt.ArrayLike) -> None:
+        self._times, self._channels = _flat(times, "times"), _flat(channels, "channels")
+        given = np.asarray(ends)
+        if given.ndim != 1 or not len(given) or given.dtype.kind not in "iu":
+            raise ValueError(f"ends must hold a whole number for each sample, got an array {given.shape} of {given.dtype}.")
+        self.ends = np.concatenate([[0], given.astype(np.int64)])
+        count = len(self._times)
+        if len(self._channels) != count:
+            raise ValueError(f"times and channels must be equally many, got {count} and {len(self._channels)}.")
+        if (np.diff(self.ends) < 0).any() or self.ends[-1] != count:
+            raise ValueError(
+                f"ends must not decrease, and the last must be the number of events, {count}, got {self.ends[-1]}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def read(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the times and channels of the events ``[first, last)``."""
+        times, places = self._times[first:last][:, 0], self._channels[first:last][:, 0]
+        for bad, rule in (
+            (
+                ~((times >= 0) & (times < np.inf)),
+                "times must be finite and >= 0: shift them such that the first is not negative",
+            ),
+            ((places < 0) | (places != np.round(places)), "channels must be whole numbers >= 0"),
+        ):
+            if bad.any():
+                event = first + int(bad.argmax())
+                sample = int(np.searchsorted(self.ends, event, side="right")) - 1
+                raise ValueError(f"X: {rule}, but event {event} (sample {sample}) is not.")
+        return times, places.astype(np.int64)
+
+    def streams(self, scale: float, inputs: int | None, window: int | None) -> EventStreams:
+        """Return samples that batches are taken from, with steps and channels for all events."""
+        latest = most = (0.0, 0)  # the largest, and where
+        for first in range(0, len(self._times), RUN):
+            times, channels = self.read(first, min(first + RUN, len(self._times)))
+            latest = max(latest, (float(times.max()), -first - int(times.argmax())))
+            most = max(most, (int(channels.max()), -first - int(channels.argmax())))
+        at_last, at_most = (int(np.searchsorted(self.ends, -place, side="right")) - 1 for _, place in (latest, most))
+        steps, found = 1 + int(latest[0] * scale), 1 + int(most[0])
+        if window is None and steps > MOST_STEPS:
+            spread = np.concatenate([self.read(n, n + 1)[0] for n in np.linspace(0, len(self._times) - 1, 1001).astype(int)])
+            _refuse_steps(at_last, latest[0] * scale, float(np.median(spread)) * scale)
+        if inputs is None and found > MOST_CHANNELS:
+            _refuse_channels(at_most, found - 1)
+        _check_inputs(inputs, found)
+        return StoredStreams(self, scale, inputs or found, steps if window is None else check_integer("window", window, 1))
+
+
+class StoredStreams(EventStreams):
+    """Samples of stored events: each batch reads its own, those of neighbouring samples in one run."""
+
+    def __init__(self, events: StoredEvents, scale: float, inputs: int, window: int) -> None:
+        self._stored, self._scale = events, scale
+        self._set(events.ends, inputs, window)
+
+    def _events(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the times and channels of the events numbered `place`."""
+        runs, at = find_runs([int(self._stored.ends[-1])], place, 1)
+        parts = [(np.zeros(0), np.zeros(0, dtype=np.int64)), *(self._stored.read(first, last) for _, first, last in runs)]
+        times, channels = (torch.from_numpy(np.concatenate(some)) for some in zip(*parts, strict=True))
+        return (times * self._scale)[at], channels[at]
 
 
 @dataclass(frozen=True)
@@ -103,13 +200,17 @@ class ExactEvents(Options):
                 check_integer(f"ExactEvents: {name}", getattr(self, name), 1)
 
     def encode(
-        self, X: Iterable[Sample], window: int | None = None, inputs: int | None = None, pixels: Layout | None = None
+        self,
+        X: Iterable[Sample] | StoredEvents,
+        window: int | None = None,
+        inputs: int | None = None,
+        pixels: Layout | None = None,
     ) -> EventStreams:
         """Return the events of samples; `window`, `inputs` and `pixels` are those of the samples of a fit."""
         streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps, pixels=pixels)
         streams.exact = self.exact
         if self.merge > 1:
-            streams._channels = streams._channels // self.merge
+            streams.merge = self.merge
             streams.inputs = -(-streams.inputs // self.merge)
             streams.layout = (streams.inputs,)
         if inputs is not None:
@@ -120,7 +221,9 @@ class ExactEvents(Options):
 
 
 def is_events(X: object) -> bool:
-    """Return whether samples look like events: pairs (times, channels), or structured arrays."""
+    """Return whether samples look like events: pairs (times, channels), structured arrays, or stored events."""
+    if isinstance(X, StoredEvents):
+        return True
     if not isinstance(X, (list, tuple)) or not len(X):
         return False
     first = X[0]
@@ -130,7 +233,7 @@ def is_events(X: object) -> bool:
 
 
 def as_events(
-    X: Iterable[Sample],
+    X: Iterable[Sample] | StoredEvents,
     *,
     scale: float = 1.0,
     inputs: int | None = None,
@@ -144,7 +247,7 @@ def as_events(
     X : sequence
         Of each sample a pair of equally long sequences (times, channels), or a structured array as event cameras and `tonic`
         have them: with the field ``t`` (or ``ts``), and ``x``, ``y``, ``p`` as far as they are there. A pixel's channel is
-        ``(p * height + y) * width + x``.
+        ``(p * height + y) * width + x``. Or `StoredEvents`.
     scale : float
         What times are multiplied by to become steps.
     inputs, window : int, optional
@@ -159,6 +262,8 @@ def as_events(
     (2, 2, 3, [0.5, 2.0])
     """
     check_positive("scale", scale)
+    if isinstance(X, StoredEvents):
+        return X.streams(scale, inputs, window)
     if isinstance(X, (str, bytes)) or not isinstance(X, Iterable):
         raise TypeError(f"X must be a list of samples of events, pairs (times, channels) or structured arrays, got {X!r}.")
     pairs = [_pair(number, sample) for number, sample in enumerate(X)]
@@ -177,8 +282,7 @@ def as_events(
         pixels, channels = None, [places[:, 0] for _, places in pairs]
     times = [t * scale for t, _ in pairs]
     most = 1 + max((int(c.max()) for c in channels if len(c)), default=0)
-    if inputs is not None and most > check_integer("inputs", inputs, 1):
-        raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
+    _check_inputs(inputs, most)
     last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
     _check_sizes(times, channels, last if window is None else 1, most if inputs is None else 1)
     streams = EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
@@ -188,23 +292,50 @@ def as_events(
     return streams
 
 
+def _check_inputs(inputs: int | None, most: int) -> None:
+    """Refuse fewer channels than occur."""
+    if inputs is not None and most > check_integer("inputs", inputs, 1):
+        raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
+
+
 def _check_sizes(times: Sequence[np.ndarray], channels: Sequence[np.ndarray], steps: int, inputs: int) -> None:
     """Refuse numbers of steps and channels that follow from the events, and that no network could take."""
     if steps > MOST_STEPS:
         number, late = max(enumerate(float(t.max()) if len(t) else 0.0 for t in times), key=lambda found: found[1])
-        usual = float(np.median(np.concatenate(times)))
-        raise ValueError(
-            f"X: events reach step {late:.6g} (sample {number}; half of all come before {usual:.6g}), and a network is "
-            f"simulated on {MOST_STEPS} steps at most. Multiply times by a scale, such as "
-            f"ExactEvents(scale={100 / max(usual, 1):.1g}) for times in small units, or leave late events out with "
-            "ExactEvents(steps=...)."
-        )
+        _refuse_steps(number, late, float(np.median(np.concatenate(times))))
     if inputs > MOST_CHANNELS:
-        number, most = max(enumerate(int(c.max()) if len(c) else 0 for c in channels), key=lambda found: found[1])
-        raise ValueError(
-            f"X: channel {most} (sample {number}) would make {most + 1} channels, and a network has {MOST_CHANNELS} at most. "
-            "Drop stray events, or let neighbouring channels become one with ExactEvents(merge=...)."
-        )
+        _refuse_channels(*max(enumerate(int(c.max()) if len(c) else 0 for c in channels), key=lambda found: found[1]))
+
+
+def _refuse_steps(number: int, late: float, usual: float) -> NoReturn:
+    """Say that a sample has an event too late, and that half of all come before `usual`."""
+    raise ValueError(
+        f"X: events reach step {late:.6g} (sample {number}; half of all come before {usual:.6g}), and a network is "
+        f"simulated on {MOST_STEPS} steps at most. Multiply times by a scale, such as "
+        f"ExactEvents(scale={100 / max(usual, 1):.1g}) for times in small units, or leave late events out with "
+        "ExactEvents(steps=...)."
+    )
+
+
+def _refuse_channels(number: int, most: int) -> NoReturn:
+    """Say that a sample has a channel of too high a number."""
+    raise ValueError(
+        f"X: channel {most} (sample {number}) would make {most + 1} channels, and a network has {MOST_CHANNELS} at most. "
+        "Drop stray events, or let neighbouring channels become one with ExactEvents(merge=...)."
+    )
+
+
+def _flat(values: object, name: str) -> Rows:
+    """Return times or channels (events,) as rows of one number each, checked as they are read if they are stored."""
+    source = open_rows(values, name) if isinstance(values, (str, Path)) or not isinstance(values, (list, tuple)) else None
+    if source is None:
+        found = np.asarray(values, dtype=np.float64)
+        shape = found.shape
+    else:
+        shape = (source.shape[0],) if not source.row_shape else source.shape
+    if len(shape) != 1:
+        raise ValueError(f"{name} must have the shape (events,), got {shape}.")
+    return found[:, None] if source is None else StoredRows(source, 0, shape[0], name)
 
 
 def _numbers(sample: int, values: npt.ArrayLike) -> np.ndarray:

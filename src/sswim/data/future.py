@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sswim.data.series import Series, as_series, continue_index
+from sswim.data.series import Series, as_series
+from sswim.data.times import continue_index
 
 __all__ = ["Future", "FutureReader"]
 
@@ -75,7 +76,7 @@ class FutureReader:
                 raise ValueError(f"{name}: must hold {wanted}, but lacks {', '.join(map(repr, lacking))}.")
             future = future[self.names]
         ahead = as_series(future, missing=self.missing, name=name)  # type: ignore[arg-type]
-        values, labels = np.concatenate(ahead.segments), ahead.indexes[0]
+        values, labels = np.concatenate([segment[:] for segment in ahead.segments]), ahead.indexes[0]
         if values.shape != (self.horizon, len(self.names)):
             raise ValueError(f"{name}: must hold {wanted}, got shape {values.shape}.")
         if following is not None and isinstance(labels, TIMES):

@@ -12,12 +12,17 @@ from sklearn.utils.validation import check_array
 from torch import Tensor
 
 from sswim.data.events import EventStreams, ExactEvents, is_events
+from sswim.data.labelled import StoredSamples
+from sswim.data.rows import RUN, RowSource, check_values
+from sswim.data.series import is_stored
 from sswim.data.spikes import ENCODERS, SpikeEncoder
-from sswim.data.windows import MOST
+from sswim.data.stored import open_array
+from sswim.data.windows import MOST, batches
 from sswim.options import resolve, warn
 
-__all__ = ["InputEncoder", "check_encoder"]
+__all__ = ["InputEncoder", "Values", "check_encoder"]
 
+Values = Tensor | EventStreams | StoredSamples
 # The largest intensity: differences must not overflow.
 INTENSITY = 1e150
 
@@ -47,7 +52,7 @@ class InputEncoder:
     pixels: tuple[int, ...] | None = None
 
     @classmethod
-    def fit(cls, X: object, encoder: str | SpikeEncoder | ExactEvents | None) -> tuple[Self, Tensor | EventStreams]:
+    def fit(cls, X: object, encoder: str | SpikeEncoder | ExactEvents | None) -> tuple[Self, Values]:
         """Return how samples are encoded, and the samples, checked."""
         if isinstance(encoder, ExactEvents) or (encoder == "auto" and is_events(X)):
             events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
@@ -56,23 +61,20 @@ class InputEncoder:
         if is_events(X):
             raise ValueError(f"encoder must be 'auto' or an ExactEvents object where X holds events, got {encoder!r}.")
         array = _array(X)
-        if encoder == "auto" and array.ndim > 4:
+        if encoder == "auto" and len(array.shape) > 4:
             raise ValueError(
                 f"X: an array {array.shape} may be frames in time or images, and 'auto' cannot tell. Pass frames as (samples, "
                 "steps, channels), with X.reshape(*X.shape[:2], -1), and images with encoder='image'."
             )
-        chosen = (None if array.ndim == 3 else "image") if encoder == "auto" else encoder
-        if chosen is None and array.ndim != 3:
+        chosen = (None if len(array.shape) == 3 else "image") if encoder == "auto" else encoder
+        if chosen is None and len(array.shape) != 3:
             raise ValueError(f"encoder=None needs X of shape (samples, steps, channels), got {array.shape}.")
-        _check_size(array, INTENSITY if chosen is not None else MOST)
+        scale = array.range(INTENSITY if chosen is not None else MOST)
         found = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
-        values, scale = _tensor(array), None
-        if found is not None:
-            scale = float(values.min()), float(values.max())
-            if scale[0] == scale[1]:
-                raise ValueError(f"X: all intensities are the same, {scale[0]:g}, but must differ to tell classes apart.")
-        fitted = cls(found, array.shape[1:], array.shape[1:], scale)
-        return fitted, values if found is None else values.flatten(1)
+        if found is not None and scale[0] == scale[1]:
+            raise ValueError(f"X: all intensities are the same, {scale[0]:g}, but must differ to tell classes apart.")
+        fitted = cls(found, array.shape[1:], array.shape[1:], None if found is None else scale)
+        return fitted, array.values(flat=found is not None)
 
     @property
     def channels(self) -> int:
@@ -94,7 +96,7 @@ class InputEncoder:
         """The encoder of intensities, if there is one."""
         return None if isinstance(self.encoder, ExactEvents) else self.encoder
 
-    def __call__(self, X: object, model: str) -> Tensor | EventStreams:
+    def __call__(self, X: object, model: str) -> Values:
         """Return samples, checked against those of the fit; `model` is named in errors."""
         if isinstance(self.encoder, ExactEvents):
             if isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype != object):
@@ -105,24 +107,20 @@ class InputEncoder:
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got events.")
         array = _array(X)
         if array.shape[1:] != self.shape:
-            if array.ndim == 2 and len(self.shape) == 1:
+            if len(array.shape) == 2 and len(self.shape) == 1:
                 raise ValueError(
                     f"X has {array.shape[1]} features, but {model} is expecting {self.shape[0]} features as input: pass "
                     "samples of the same shape as to fit."
                 )
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got {array.shape[1:]}.")
-        _check_size(array, MOST if self.scale is None else INTENSITY)
-        values = _tensor(array)
-        if self.scale is None or not len(values):
-            return values.flatten(1) if self.scale is not None else values
-        low, high = float(values.min()), float(values.max())
-        if low < self.scale[0] or high > self.scale[1]:
+        low, high = array.range(MOST if self.scale is None else INTENSITY)
+        if self.scale is not None and (low < self.scale[0] or high > self.scale[1]):
             warn(
                 f"X: intensities from {low:g} to {high:g} leave the range of the training samples, {self.scale[0]:g} to "
                 f"{self.scale[1]:g}, and are brought back to it. Scale them as these were.",
                 stacklevel=4,
             )
-        return values.flatten(1)
+        return array.values(flat=self.scale is not None)
 
 
 def check_encoder(name: str, encoder: object) -> object:
@@ -132,10 +130,65 @@ def check_encoder(name: str, encoder: object) -> object:
     return resolve(name, encoder, {"auto": None, **ENCODERS}, "encode")
 
 
-def _array(X: object) -> np.ndarray:
-    """Return samples as a finite array of numbers, none of them empty."""
+@dataclass(frozen=True)
+class _Array:
+    """Samples in memory."""
+
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def range(self, most: float) -> tuple[float, float]:
+        """Return the least and the largest number; refuse those that would overflow."""
+        if not self.array.size:
+            return np.inf, -np.inf
+        low, high = float(self.array.min()), float(self.array.max())
+        if max(-low, high) > most:
+            raise ValueError(f"X must lie between -{most:g} and {most:g}, got {max(-low, high):g}: scale it.")
+        return low, high
+
+    def values(self, *, flat: bool) -> Tensor:
+        """Return a tensor, without a copy if the array can be written to; `flat` with the numbers of a sample side by side."""
+        tensor = torch.from_numpy(np.array(self.array, order="C", copy=None if self.array.flags.writeable else True))
+        return tensor.flatten(1) if flat else tensor
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Samples outside of memory."""
+
+    source: RowSource
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape[0], *self.source.row_shape
+
+    def range(self, most: float) -> tuple[float, float]:
+        """Return the least and the largest number; refuse those that are not finite or would overflow."""
+        low, high, (count, each) = np.inf, -np.inf, self.source.shape
+        for part in batches(count, max(1, RUN // each)):
+            values = self.source.read(part.start, part.stop)
+            check_values(values, part.start, None, "X", most)
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+        return low, high
+
+    def values(self, *, flat: bool) -> StoredSamples:
+        """Return samples that batches are read from; `flat` with the numbers of a sample side by side."""
+        return StoredSamples(self.source, self.source.shape[1:] if flat else self.source.row_shape)
+
+
+def _array(X: object) -> _Array | _Stored:
+    """Return samples as finite numbers, none of them empty."""
     if isinstance(X, Mapping) and not hasattr(X, "toarray"):  # some sparse matrices are dictionaries too
         raise TypeError(f"X must be an array, a table, or a list of events, got a {type(X).__name__}.")
+    source = open_array(X, "X") if is_stored(X) else None
+    if source is not None:
+        if not source.row_shape or not source.shape[1]:
+            shape = (source.shape[0], *source.row_shape)
+            raise ValueError(f"X must have the shape (samples, channels), or more dimensions, got {shape}.")
+        return _Stored(source)
     try:
         array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
     except (TypeError, ValueError) as error:
@@ -144,16 +197,4 @@ def _array(X: object) -> np.ndarray:
         raise type(error)(f"X: {text}") from None
     if not array[:1].size:
         raise ValueError(f"X: samples must hold at least one number, got 0 feature(s) (shape={array.shape}).")
-    return array
-
-
-def _check_size(array: np.ndarray, most: float) -> None:
-    """Refuse numbers that would overflow."""
-    largest = float(np.abs(array).max()) if array.size else 0.0
-    if largest > most:
-        raise ValueError(f"X must lie between -{most:g} and {most:g}, got {largest:g}: scale it.")
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    """Return an array as a tensor, without a copy if it can be written to."""
-    return torch.from_numpy(np.array(array, order="C", copy=None if array.flags.writeable else True))
+    return _Array(array)

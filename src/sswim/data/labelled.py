@@ -9,12 +9,44 @@ import torch
 from torch import Tensor
 
 from sswim.data.events import EventStreams
+from sswim.data.rows import RowSource, find_runs
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Index, Samples
 from sswim.network.events import EventBatch, join_events
 from sswim.network.network import Inputs
 
-__all__ = ["LabelledSamples", "digests"]
+__all__ = ["LabelledSamples", "StoredSamples", "digests"]
+
+
+class StoredSamples:
+    """Samples that lie outside of memory, which batches are read from.
+
+    Parameters
+    ----------
+    source : RowSource
+        One row for each sample.
+    shape : tuple of int
+        Of a sample.
+    index : Tensor of shape (samples,), optional
+        Numbers of the samples in the source. Default: all.
+    """
+
+    def __init__(self, source: RowSource, shape: tuple[int, ...], index: Tensor | None = None) -> None:
+        self.source, self.shape = source, shape
+        self._index = torch.arange(source.shape[0]) if index is None else index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, index: Index) -> StoredSamples:
+        """Return some of the samples, without reading them."""
+        return StoredSamples(self.source, self.shape, self._index[index])
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Return the samples numbered `index`: neighbours are read in one run."""
+        runs, at = find_runs([self.source.shape[0]], self._index[index], 1)
+        parts = [np.zeros((0, self.source.shape[1])), *(self.source.read(first, last) for _, first, last in runs)]
+        return torch.from_numpy(np.concatenate(parts))[at].reshape(-1, *self.shape)
 
 
 class LabelledSamples(Samples):
@@ -22,7 +54,7 @@ class LabelledSamples(Samples):
 
     Parameters
     ----------
-    X : Tensor of shape (samples, channels), intensities, or (samples, steps, channels), or EventStreams
+    X : Tensor of shape (samples, channels), intensities, or (samples, steps, channels), or EventStreams, or StoredSamples
     labels : Tensor of shape (samples,)
     classes, horizon : int
     voltage : float
@@ -41,7 +73,7 @@ class LabelledSamples(Samples):
 
     def __init__(
         self,
-        X: Tensor | EventStreams,
+        X: Tensor | EventStreams | StoredSamples,
         labels: Tensor,
         classes: int,
         horizon: int,
@@ -64,11 +96,12 @@ class LabelledSamples(Samples):
     def inputs(self, index: Index) -> Inputs:
         """Return the inputs (batch, window, channels), or the events, of the samples numbered `index`."""
         numbers = torch.arange(len(self.X))[index]
-        if isinstance(self.X, EventStreams):
-            return self.X.batch(numbers)
+        values = self.X[numbers] if isinstance(self.X, Tensor) else self.X.batch(numbers)
+        if isinstance(values, EventBatch):
+            return values
         if self._encoder is None:
-            return self.X[index].float()
-        intensity = self._intensities(self.X[numbers])
+            return values.float()
+        intensity = self._intensities(values)
         if not self._encoder.draws:
             return self._encoder.encode(intensity, torch.Generator())
         # Each with a generator of its own, so that a sample's spikes are the same whoever asks for it.
@@ -80,7 +113,7 @@ class LabelledSamples(Samples):
             events.append(spikes) if isinstance(spikes, EventBatch) else found.append(spikes)
         if events:
             return join_events(events)
-        return torch.cat(found) if found else torch.zeros(0, self._encoder.steps, self.X.shape[1])
+        return torch.cat(found) if found else torch.zeros(0, self._encoder.steps, values.shape[1])
 
     def _intensities(self, values: Tensor) -> Tensor:
         """Return intensities (samples, channels) in [0, 1]."""
@@ -99,22 +132,20 @@ class LabelledSamples(Samples):
         return None if self._class_weights is None else self._class_weights[self.labels[index]]
 
 
-def digests(values: Tensor | EventStreams) -> Tensor:
+def digests(values: Tensor | EventStreams | StoredSamples) -> Tensor:
     """Return a number in [0, 1) for each sample, which its own contents determine: as good as random.
 
     So a sample is for validation whenever and in whose company it comes, and so are copies of it.
     """
-
-    def contents(sample: Tensor | EventBatch) -> bytes:
-        if isinstance(sample, EventBatch):
-            return sample.times.float().numpy().tobytes() + sample.channels.int().numpy().tobytes()
-        return sample.float().numpy().tobytes()
-
     found = torch.empty(len(values), dtype=torch.float64)
     for part in torch.arange(len(values)).split(1024):
-        batch = values[part]
-        single = torch.arange(len(part))[:, None]
-        samples = [batch.batch(one) for one in single] if isinstance(batch, EventStreams) else list(batch)
-        hashed = [int.from_bytes(blake2b(contents(s), digest_size=4).digest(), "little") for s in samples]
+        batch = values[part] if isinstance(values, Tensor) else values.batch(part)
+        if isinstance(batch, EventBatch):
+            sizes = torch.bincount(batch.samples, minlength=len(part)).tolist()
+            times, channels = batch.times.float().split(sizes), batch.channels.int().split(sizes)
+            contents = [t.numpy().tobytes() + c.numpy().tobytes() for t, c in zip(times, channels, strict=True)]
+        else:
+            contents = [sample.float().numpy().tobytes() for sample in batch]
+        hashed = [int.from_bytes(blake2b(c, digest_size=4).digest(), "little") for c in contents]
         found[part] = torch.tensor(hashed, dtype=torch.float64) / 2**32
     return found

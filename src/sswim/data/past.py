@@ -8,10 +8,10 @@ from typing import Self
 
 import numpy as np
 import pandas as pd
-import torch
 
 from sswim.data.encoder import SeriesEncoder
-from sswim.data.series import Series, continue_index, step_of
+from sswim.data.series import Series
+from sswim.data.times import continue_index, step_of
 from sswim.data.windows import SeriesWindows
 
 __all__ = ["SeriesPast", "cut_windows"]
@@ -93,11 +93,11 @@ class SeriesPast:
 
 
 def cut_windows(
-    encoder: SeriesEncoder, series: Series, past: SeriesPast, window: int, horizon: int
+    encoder: SeriesEncoder, series: Series, past: SeriesPast, window: int, horizon: int, memory: int
 ) -> tuple[SeriesWindows, SeriesPast]:
-    """Return the windows of a series that follows on what is past, without outliers, and where it ends."""
-    encoded = [encoder(encoder.without_outliers(torch.from_numpy(segment))) for segment in series.segments]
-    samples = SeriesWindows(encoder, encoded, window, horizon, past.stride)
+    """Return the windows of a series that follows on what is past, without outliers, and where it ends; `memory` in bytes."""
+    segments = encoder.segments(series.segments, memory, trim=True)
+    samples = SeriesWindows(encoder, segments, window, horizon, past.stride)
     counts = [past.windows(len(segment), window + horizon) for segment in series.segments]
     ends = np.cumsum([0, *series.parts])
     samples.recordings = [sum(counts[a:b]) for a, b in zip(ends, ends[1:], strict=False)]

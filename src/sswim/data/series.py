@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
+from torch import Tensor
 
+from sswim.data.rows import MOST, Rows, RowSource, RunsOfRows, StoredRows
+from sswim.data.stored import open_rows
+from sswim.data.times import index_breaks, parse_times
 from sswim.options import warn
 
-__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "continue_index", "is_several", "parse_times", "step_of"]
+__all__ = ["Breaks", "Series", "SeriesLike", "as_series", "find_columns", "is_several", "is_stored"]
 
-SeriesLike = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series]
+One = npt.ArrayLike | pd.DataFrame | pd.Series | RowSource | Path
+SeriesLike = One | Sequence[One]
 Breaks = int | Sequence[int] | None
 Columns = list[Hashable]
-# Larger values would overflow once they are squared.
-MOST = 1e150
+# Labels that are looked at at once.
+LABELS = 1_000_000
 
 
 @dataclass
@@ -29,9 +36,10 @@ class Series:
 
     Attributes
     ----------
-    segments : list of arrays of shape (rows, channels), float64
+    segments : list of arrays of shape (rows, channels), float64, or StoredRows
+        ``segment[first:last]`` is an array either way.
     indexes : list of pandas.Index or None
-        The rows' labels, where the user gave any.
+        The rows' labels, where the user gave any. Of a stored series, those of the last rows of its last segment.
     columns : list or None
         The channels' names, where the user gave any.
     gaps : int
@@ -40,8 +48,8 @@ class Series:
         How many segments each of the series that were given has.
     """
 
-    segments: list[np.ndarray]
-    indexes: list[pd.Index | None]
+    segments: Sequence[Rows]
+    indexes: Sequence[pd.Index | None]
     columns: Columns | None
     gaps: int = 0
     parts: list[int] = field(default_factory=lambda: [1])
@@ -55,6 +63,21 @@ class Series:
     def names(self) -> tuple[Hashable, ...] | None:
         """The channels' names, where the user gave any."""
         return None if self.columns is None else tuple(self.columns)
+
+    def labels(self, number: int, most: int | None = None) -> pd.Index | None:
+        """Return the labels of all rows of a segment; of a stored one, those of its first `most` rows."""
+        segment, index = self.segments[number], self.indexes[number]
+        if isinstance(segment, np.ndarray):
+            return index
+        found = segment.source.index(segment.first, segment.last if most is None else min(segment.first + most, segment.last))
+        return None if found is None else _labels(found, segment.name)
+
+    def rows(self, ranges: Sequence[tuple[int, int, int]] | None = None) -> Tensor | RunsOfRows:
+        """Return all rows, or some given as (segment, first, last), joined: not read yet, if any segment is stored."""
+        ranges = [(n, 0, len(segment)) for n, segment in enumerate(self.segments)] if ranges is None else ranges
+        if any(isinstance(segment, StoredRows) for segment in self.segments):
+            return RunsOfRows(self.segments, ranges)
+        return torch.from_numpy(np.concatenate([self.segments[n][first:last] for n, first, last in ranges]))
 
     def check_length(self, window: int, horizon: int, windows: int) -> None:
         """Refuse series with fewer than three windows."""
@@ -107,6 +130,7 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
     Parameters
     ----------
     data : DataFrame, pandas.Series, array of shape (rows, channels) or (rows,), or several of these in a list
+        Or what `open_rows` opens: a series outside of memory. Its values are checked as they are read.
     breaks : int or sequence of int, optional
         Rows at which a new segment begins; a single number is the length of all segments.
     missing : {"error", "interpolate"}
@@ -128,30 +152,56 @@ def as_series(data: SeriesLike, *, breaks: Breaks = None, missing: str = "error"
                 f"{called}: all series must have the same column names in the same order, got {_shown(other)} after "
                 f"{_shown(columns)}."
             )
-    segments, indexes, gaps, counts = [], [], 0, []
+    segments, indexes, gaps, counts = list[Rows](), list[pd.Index | None](), 0, list[int]()
     for called, (values, index, _) in zip(names, frames, strict=True):
-        jumps = _index_breaks(index, called)
+        jumps = _jumps(values, index, called)
         gaps += len(jumps)
         cuts = sorted({*_given_breaks(breaks, len(values)), *jumps})
         for first, last in zip([0, *cuts], [*cuts, len(values)], strict=True):
-            segments.append(values[first:last])
-            indexes.append(None if index is None else index[first:last])
+            if isinstance(values, StoredRows):
+                segments.append(values.cut(first, last))
+                indexes.append(None)
+            else:
+                segments.append(values[first:last])
+                indexes.append(None if index is None else index[first:last])
+        if isinstance(values, StoredRows):
+            labels = segments[-1].labels()  # type: ignore[union-attr]
+            indexes[-1] = None if labels is None else _labels(labels, called)
         counts.append(len(cuts) + 1)
     return Series(segments, indexes, columns, gaps, counts)
 
 
-def with_gaps(data: object, name: str = "series") -> np.ndarray:
+def _jumps(values: Rows, index: pd.Index | None, name: str) -> Sequence[int]:
+    """Return the rows before which the times of a series jump."""
+
+    def stored() -> Iterator[pd.Index | None]:
+        for first in range(0, len(values), LABELS):
+            labels = values.source.index(first, min(first + LABELS, len(values)))  # type: ignore[union-attr]
+            yield None if labels is None else _labels(labels, name)
+
+    if len(values) < 3 or (index is None and not isinstance(values, StoredRows)):
+        return []
+    return index_breaks(stored if isinstance(values, StoredRows) else lambda: [index], name)
+
+
+def with_gaps(data: object, name: str = "series") -> Rows:
     """Return the values (rows, channels) of one series, NaN where it has none."""
     return _one(data, name, "keep")[0]
 
 
 def is_several(data: object) -> bool:
-    """Return whether data holds several series: a list of frames or arrays, or a 3-d array."""
+    """Return whether data holds several series: a list of frames, arrays or stored series, or a 3-d array."""
     if isinstance(data, (pd.DataFrame, pd.Series)):
         return False
     if isinstance(data, (list, tuple)):
-        return any(isinstance(part, (pd.DataFrame, pd.Series)) or _dimensions(part) == 2 for part in data)
-    return _dimensions(data) == 3
+        return any(isinstance(part, (pd.DataFrame, pd.Series)) or is_stored(part) or _dimensions(part) == 2 for part in data)
+    return _dimensions(data) == 3 and (isinstance(data, np.memmap) or not is_stored(data))
+
+
+def is_stored(data: object) -> bool:
+    """Return whether data lies outside of memory, or is the path of what does."""
+    known = isinstance(data, (str, Path, np.memmap, RowSource))
+    return known or type(data).__module__.partition(".")[0] in ("zarr", "dask")
 
 
 def _dimensions(data: object) -> int:
@@ -161,6 +211,30 @@ def _dimensions(data: object) -> int:
     return int(getattr(data, "ndim", 0))
 
 
+def find_columns(
+    wanted: Sequence[Hashable], names: Sequence[Hashable] | None, columns: int, argument: str = "covariates"
+) -> list[int]:
+    """Return the numbers of columns that are given by name or number, in the order given.
+
+    Examples
+    --------
+    >>> find_columns(["noon"], ["wind", "noon"], 2)
+    [1]
+    """
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        raise TypeError(f"{argument} must be a sequence of columns, such as ['hour'], got {wanted!r}.")
+    found = []
+    for c in wanted:
+        number = list(names).index(c) if names is not None and c in names else c
+        if not isinstance(number, (int, np.integer)) or not 0 <= number < columns:
+            there = f"the columns are {names!r}" if names is not None else f"there are {columns} columns"
+            raise ValueError(f"{argument}: {c!r} is not a column of the series; {there}.")
+        found.append(int(number))
+    if len(set(found)) < len(found) or len(found) == columns:
+        raise ValueError(f"{argument}: must name different columns, and leave one to forecast, got {wanted!r}.")
+    return found
+
+
 def _shown(columns: Columns | None) -> str:
     """Return names of columns as text, some of them if there are many."""
     if columns is None:
@@ -168,8 +242,24 @@ def _shown(columns: Columns | None) -> str:
     return f"[{', '.join(map(repr, columns[:6]))}{', ...' * (len(columns) > 6)}]"
 
 
-def _one(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | None, Columns | None]:
-    """Return the values, index and columns of one series."""
+def _one(data: object, name: str, missing: str) -> tuple[Rows, pd.Index | None, Columns | None]:
+    """Return the values, index and columns of one series, checked; those of a stored series are not read yet."""
+    source = open_rows(data, name) if is_stored(data) else None
+    if source is None:
+        return _in_memory(data, name, missing)
+    if missing == "interpolate":
+        raise ValueError(
+            f"{name}: missing='interpolate' needs a series in memory, for any row may be needed to fill a gap. Fill gaps "
+            "before the series is stored, or pass it in memory (np.array(...), pandas.read_parquet(...))."
+        )
+    if not source.shape[0]:
+        raise ValueError(f"{name}: holds no rows.")
+    columns = None if source.columns is None else list(source.columns)
+    return StoredRows(source, 0, source.shape[0], name), None, columns
+
+
+def _in_memory(data: object, name: str, missing: str) -> tuple[np.ndarray, pd.Index | None, Columns | None]:
+    """Return the values, index and columns of one series in memory."""
     index: pd.Index | None = None
     columns: Columns | None = None
     if isinstance(data, pd.Series):
@@ -238,22 +328,6 @@ def _labels(index: pd.Index, name: str) -> pd.Index:
         ) from None
 
 
-def parse_times(text: pd.Series, *, day_first: bool = False) -> pd.Series:
-    """Return text as times; those whose offsets from UTC differ, as around a change of the clock, in UTC.
-
-    Examples
-    --------
-    >>> parse_times(pd.Series(["2024-03-31T01:00+01:00", "2024-03-31T03:00+02:00"])).diff().iloc[1]
-    Timedelta('0 days 01:00:00')
-    """
-    try:
-        return pd.to_datetime(text, dayfirst=day_first)
-    except ValueError:
-        if not text.astype(str).str.fullmatch(r".*\d(?:[+-]\d\d:?\d\d|Z)").all():
-            raise
-        return pd.to_datetime(text, dayfirst=day_first, utc=True)
-
-
 def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str) -> np.ndarray:
     """Refuse infinities; refuse NaN, interpolate over it, or keep it."""
 
@@ -304,62 +378,3 @@ def _given_breaks(breaks: Breaks, rows: int) -> Sequence[int]:
     if any(not 0 < b < rows for b in cuts):
         raise ValueError(f"breaks must be row numbers between 1 and {rows - 1}, got {list(cuts)!r}.")
     return [int(b) for b in cuts]
-
-
-def _index_breaks(index: pd.Index | None, name: str) -> Sequence[int]:
-    """Return the rows before which a time index jumps by something other than its usual step."""
-    if isinstance(index, pd.PeriodIndex):
-        index = index.to_timestamp()
-    if not isinstance(index, pd.DatetimeIndex) or len(index) < 3:
-        return []
-    steps = index.to_series().diff().iloc[1:]
-    if (steps <= pd.Timedelta(0)).any():
-        back = (steps <= pd.Timedelta(0)).to_numpy()
-        row = int(back.argmax()) + 1
-        remedy = "Sort the rows and drop duplicates; if several series are stacked, pass a list of them."
-        if index.tz is None and index[row - 1] - index[row] <= pd.Timedelta("1h") and back.sum() <= 2:
-            remedy = "If clocks go back here, give times their zone (`tz_localize('Europe/Berlin', ambiguous='infer')`)."
-        raise ValueError(f"{name}: times must increase, but row {row} ({index[row]}) does not. {remedy}")
-    if _frequency(index) is not None:
-        return []  # months and business days are regular too, though their steps differ
-    usual = steps.mode().iloc[0]
-    share = float((steps == usual).mean())
-    if share < 0.8:
-        raise ValueError(
-            f"{name}: times must have a usual step, but the commonest, {usual}, is that of {share:.0%} of all rows only. "
-            "Resample the series first, as by `resample('1h').mean()`."
-        )
-    return list(np.flatnonzero((steps != usual).to_numpy()) + 1)
-
-
-def _frequency(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | None:
-    """Return the offset between neighbours, which may be a month or a business day, or None if there is none."""
-    return index.freq or pd.DatetimeIndex(index, freq="infer").freq
-
-
-def step_of(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | pd.Timedelta:
-    """Return what lies between neighbouring times of at least two."""
-    return (_frequency(index) if len(index) > 2 else index.freq) or index[-1] - index[-2]
-
-
-def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
-    """Return the labels of the `steps` rows that follow on `index`.
-
-    Examples
-    --------
-    >>> continue_index(pd.date_range("2024-01-01", periods=3, freq="h"), 2)
-    DatetimeIndex(['2024-01-01 03:00:00', '2024-01-01 04:00:00'], dtype='datetime64[us]', freq='h')
-    >>> continue_index(pd.RangeIndex(5), 2)
-    RangeIndex(start=5, stop=7, step=1)
-    """
-    if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
-        return pd.date_range(index[-1], periods=steps + 1, freq=step_of(index))[1:]
-    if isinstance(index, pd.PeriodIndex):
-        return pd.period_range(index[-1], periods=steps + 1)[1:]
-    if index is not None and len(index) > 1 and pd.api.types.is_numeric_dtype(index):
-        step = index[-1] - index[-2]
-        if isinstance(step, (int, np.integer)):
-            first = int(index[-1] + step)
-            return pd.RangeIndex(first, first + steps * int(step), int(step))
-        return pd.Index(index[-1] + step * np.arange(1, steps + 1))
-    return pd.RangeIndex(1, steps + 1)

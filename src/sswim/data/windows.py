@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from functools import wraps
+from typing import Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from sswim.data.encoder import Encoded, SeriesEncoder
-from sswim.network.events import EventBatch, dense
-from sswim.network.network import Inputs, SpikingNetwork
-from sswim.options import check_fraction
+from sswim.data.rows import Unread, find_runs
+from sswim.network.events import EventBatch
+from sswim.network.network import Inputs
 
 __all__ = [
     "Index",
@@ -24,20 +24,15 @@ __all__ = [
     "SeriesWindows",
     "Split",
     "Subset",
-    "TensorSamples",
-    "Windows",
-    "as_samples",
-    "as_split",
     "batches",
     "kept_for_training",
     "require_finite",
-    "split_windows",
 ]
 
 Index = Tensor | slice
+Look = Callable[["SeriesWindows", Index], Tensor]
 # The largest input or target.
 MOST = 1e15
-Rows = TypeVar("Rows", np.ndarray, Tensor, range, list)
 
 
 class Samples(ABC):
@@ -74,29 +69,6 @@ class Samples(ABC):
         return None
 
 
-class TensorSamples(Samples):
-    """Samples that lie in memory: `X` (samples, window, channels) and `Y` (samples, horizon, outputs)."""
-
-    def __init__(self, X: Tensor, Y: Tensor) -> None:
-        if X.ndim != 3 or Y.ndim != 3 or len(X) != len(Y):
-            raise ValueError(
-                "X and Y must have shapes (samples, window, channels) and (samples, horizon, outputs) with equally many "
-                f"samples, got {tuple(X.shape)} and {tuple(Y.shape)}."
-            )
-        self.X, self.Y = X, Y
-
-    def __len__(self) -> int:
-        return len(self.X)
-
-    def inputs(self, index: Index) -> Tensor:
-        """Return the inputs of the samples numbered `index`."""
-        return self.X[index]
-
-    def targets(self, index: Index) -> Tensor:
-        """Return the targets of the samples numbered `index`."""
-        return self.Y[index]
-
-
 class Subset(Samples):
     """Some of the samples of another source."""
 
@@ -106,32 +78,45 @@ class Subset(Samples):
     def __len__(self) -> int:
         return len(self.index)
 
+    def numbers(self, index: Index) -> Index:
+        """Return the numbers of some samples in the other source."""
+        return self.index[index]
+
     def inputs(self, index: Index) -> Inputs:
         """Return the inputs of the samples numbered `index`."""
-        return self.samples.inputs(self.index[index])
+        return self.samples.inputs(self.numbers(index))
 
     def targets(self, index: Index) -> Tensor:
         """Return the targets of the samples numbered `index`."""
-        return self.samples.targets(self.index[index])
+        return self.samples.targets(self.numbers(index))
 
     def past(self, index: Index) -> Tensor | None:
         """Return the rows that a readout with lags sees."""
-        return self.samples.past(self.index[index])
+        return self.samples.past(self.numbers(index))
 
     def weights(self, index: Index) -> Tensor | None:
         """Return how much samples count."""
-        return self.samples.weights(self.index[index])
+        return self.samples.weights(self.numbers(index))
 
 
 class Part(Subset):
     """A run of the samples ``[first, last)`` of another source: what belongs together stays together."""
 
     def __init__(self, samples: Samples, first: int, last: int) -> None:
-        super().__init__(samples, torch.arange(first, last))
-        self.together = samples.together
+        self.samples, self.spiking, self.together, self._run = samples, samples.spiking, samples.together, range(first, last)
+
+    def __len__(self) -> int:
+        return len(self._run)
+
+    def numbers(self, index: Index) -> Index:
+        """Return the numbers of some samples in the other source."""
+        if isinstance(index, slice):
+            run = self._run[index]
+            return slice(run.start, run.stop, run.step)
+        return index + self._run.start
 
 
-class Faded(Samples):
+class Faded(Part):
     """Samples of which earlier ones count less.
 
     Parameters
@@ -143,19 +128,8 @@ class Faded(Samples):
     """
 
     def __init__(self, samples: Samples, ages: Tensor, half_life: float) -> None:
-        self.samples, self.spiking, self.together = samples, samples.spiking, samples.together
+        super().__init__(samples, 0, len(samples))
         self._counts = torch.exp2(-ages.double() / half_life)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def inputs(self, index: Index) -> Inputs:
-        """Return the inputs of the samples numbered `index`."""
-        return self.samples.inputs(index)
-
-    def targets(self, index: Index) -> Tensor:
-        """Return the targets of the samples numbered `index`."""
-        return self.samples.targets(index)
 
     def weights(self, index: Index) -> Tensor:
         """Return how much samples count."""
@@ -163,9 +137,16 @@ class Faded(Samples):
         return self._counts[index] if weights is None else self._counts[index] * weights
 
 
-def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Return parts as one tensor, without a copy if there is only one."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=dim)
+def _numbers(index: Index, count: int) -> Tensor:
+    """Return the numbers of some of `count` samples."""
+    return torch.arange(*index.indices(count)) if isinstance(index, slice) else index
+
+
+def _joined(segments: Sequence[Encoded | Unread]) -> Sequence[Encoded | Unread]:
+    """Return segments that are encoded as one."""
+    if len(segments) == 1 or not isinstance(segments[0], Encoded):
+        return segments
+    return [Encoded(*(torch.cat([getattr(s, name) for s in segments]) for name in ("rows", "seen", "covariates")))]
 
 
 def kept_for_training(total: int, validation: float) -> int:
@@ -215,147 +196,178 @@ class Split:
             return self
         parts, whole = (self.train, self.held_out), self.whole
         assert whole is not None
-        indexes = [part.index for part in parts if isinstance(part, Subset)]
+        indexes = [_numbers(part.numbers(slice(None)), len(whole)) for part in parts if isinstance(part, Subset)]
         ages = [(len(whole) - 1 - index) // whole.together for index in indexes]
         train, held_out = (Faded(part, age, half_life) for part, age in zip(parts, ages, strict=True))
         return Split(train, held_out, whole)
 
 
-class Windows(Samples):
-    """Every `stride`-th window of one or several series; no window crosses from one series into the next.
+class Starts:
+    """The first row of every `stride`-th window, counted over all segments, without a list of them.
 
     Parameters
     ----------
-    segments : sequence of Tensor of shape (rows, channels)
-        The series. Segments that are too short for a window are ignored.
-    window, horizon : int
-        Rows of input, and rows of target right after them.
+    lengths : sequence of int
+        Rows of each segment. Segments that are too short for a window are ignored.
+    span : int
+        Rows of a window and its horizon.
     stride : int
-        Distance between the first rows of neighbouring windows.
 
     Examples
     --------
-    >>> windows = Windows([torch.arange(6.0)[:, None]], window=3, horizon=2)
-    >>> len(windows), windows.inputs(slice(1, 2)).flatten().tolist(), windows.targets(slice(1, 2)).flatten().tolist()
-    (2, [1.0, 2.0, 3.0], [4.0, 5.0])
+    >>> starts = Starts([6, 2, 5], span=4, stride=2)
+    >>> len(starts), starts[torch.tensor([1, 2])].tolist(), starts.covered(3)
+    (3, [2, 8], [(0, 0, 6), (2, 0, 4)])
     """
 
-    def __init__(self, segments: Sequence[Tensor], window: int, horizon: int, stride: int = 1) -> None:
-        self.rows = _joined(segments)
-        self.window, self.horizon = window, horizon
-        starts, first = [], 0
-        for segment in segments:
-            starts.append(torch.arange(first, first + max(len(segment) - window - horizon + 1, 0), stride))
-            first += len(segment)
-        self.starts = torch.cat(starts)
+    def __init__(self, lengths: Sequence[int], span: int, stride: int = 1) -> None:
+        self._span, self._stride = span, stride
+        self._counts = [max(-(-(length - span + 1) // stride), 0) for length in lengths]
+        self._before = torch.tensor([0, *self._counts]).cumsum(dim=0)  # windows before each segment
+        self._first = torch.tensor([0, *lengths]).cumsum(dim=0)
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return int(self._before[-1])
 
-    def covered(self, count: int) -> Tensor:
-        """Return for each row whether one of the first `count` windows or its horizon holds it."""
-        starts, change = self.starts[:count], torch.zeros(len(self.rows) + 1, dtype=torch.int64)
-        change.index_add_(0, starts, torch.ones_like(starts))
-        change.index_add_(0, starts + self.window + self.horizon, -torch.ones_like(starts))
-        return change[:-1].cumsum(dim=0) > 0
+    def __getitem__(self, windows: Tensor) -> Tensor:
+        segment = torch.searchsorted(self._before, windows.contiguous(), right=True) - 1
+        return self._first[segment] + (windows - self._before[segment]) * self._stride
 
-    def inputs(self, index: Index) -> Tensor:
-        """Return the inputs (batch, window, channels) of the windows numbered `index`."""
-        return self.rows[self.starts[index][:, None] + torch.arange(self.window)]
+    def covered(self, count: int) -> list[tuple[int, int, int]]:
+        """Return the rows that the first `count` windows and their horizons hold, as (segment, first, last)."""
+        found = []
+        for number, there in enumerate(self._counts):
+            here, count = min(there, count), max(count - there, 0)
+            if self._stride > self._span:
+                found += [(number, n * self._stride, n * self._stride + self._span) for n in range(here)]
+            elif here:
+                found.append((number, 0, (here - 1) * self._stride + self._span))
+        return found
 
-    def targets(self, index: Index) -> Tensor:
-        """Return the targets (batch, horizon, channels) of the windows numbered `index`."""
-        return self.rows[self.starts[index][:, None] + torch.arange(self.window, self.window + self.horizon)]
+
+def _in_parts(look: Look) -> Look:
+    """Let `look` see rows in memory: of rows that are not read yet, as many at once as there is room for."""
+
+    @wraps(look)
+    def look_at(self: SeriesWindows, index: Index) -> Tensor:
+        most = self.most
+        if most is None:
+            return look(self, index)
+        numbers = _numbers(index, len(self))
+        windows, at = (numbers // self.batch).unique(return_inverse=True)
+        rows = self.starts[windows].diff().clamp_max(self.window + self.horizon).cumsum(dim=0)
+        ends = (torch.nn.functional.pad(rows, (1, 0)) // most).unique_consecutive(return_counts=True)[1].cumsum(dim=0).tolist()
+        found = torch.empty(0)
+        for first, last in zip([0, *ends], ends, strict=False):
+            mine = (at >= first) & (at < last)
+            some = look(self.read(windows[first:last]), (at[mine] - first) * self.batch + numbers[mine] % self.batch)
+            found = some.new_empty(len(numbers), *some.shape[1:]) if not first else found
+            found[mine] = some
+        return found
+
+    return look_at
 
 
 class SeriesWindows(Samples):
     """Windows of encoded series: of all channels at once, or one channel after the other where they share a network.
 
-    Sample ``n * batch + b`` is member `b` of window `n`, so samples are in the order of time.
+    Sample ``n * batch + b`` is member `b` of window `n`, so samples are in the order of time. Segments that are not read yet
+    are read as their windows are asked for: neighbouring windows in one run.
 
     Parameters
     ----------
     encoder : SeriesEncoder
-    segments : sequence of Encoded
+    segments : sequence of Encoded, or of Unread
     window, horizon, stride : int
     """
 
-    def __init__(self, encoder: SeriesEncoder, segments: Sequence[Encoded], window: int, horizon: int, stride: int = 1) -> None:
+    def __init__(
+        self, encoder: SeriesEncoder, segments: Sequence[Encoded | Unread], window: int, horizon: int, stride: int = 1
+    ) -> None:
         self.encoder, self.window, self.horizon = encoder, window, horizon
         self.shared, self.relative = encoder.shared, encoder.relative
-        self._windows = Windows([s.rows for s in segments], window, horizon, stride)
-        self._seen, self._covariates = _joined([s.seen for s in segments]), _joined([s.covariates for s in segments])
-        self.batch = self.together = self._seen.shape[1] if self.shared else 1
-        self.recordings: Sequence[int] = [len(self._windows)]  # windows of each series that came by itself
+        self.starts: Starts | Tensor = Starts([len(s.rows) for s in segments], window + horizon, stride)
+        self._segments = _joined(segments)
+        self.batch = self.together = len(encoder.moving) if self.shared else 1
+        self.recordings: Sequence[int] = [len(self.starts)]  # windows of each series that came by itself
 
     def __len__(self) -> int:
-        return len(self._windows) * self.batch
+        return len(self.starts) * self.batch
 
-    def _find(self, index: Index) -> tuple[Tensor, Tensor]:
-        """Return the windows and members of some samples."""
-        number = torch.arange(len(self))[index]
-        return number // self.batch, number % self.batch
+    @property
+    def most(self) -> int | None:
+        """Number of rows to read at once; None if all are in memory."""
+        first = self._segments[0]
+        return None if isinstance(first, Encoded) else first.most
+
+    def part(self, windows: Tensor) -> Self:
+        """Return some of the windows, with the rows that they need and no others; stored rows are still not read."""
+        span, lengths = self.window + self.horizon, [len(s.rows) for s in self._segments]
+        runs, starts = find_runs(lengths, self.starts[windows], span)
+        return self._with([self._segments[n].cut(first, last) for n, first, last in runs], starts)
+
+    def read(self, windows: Tensor) -> Self:
+        """Return some of the windows, with their rows in memory."""
+        if self.most is None:
+            return self._with(self._segments, self.starts[windows])
+        part = self.part(windows)
+        return self._with([self.encoder.read(part._segments)], part.starts)  # type: ignore[arg-type]
+
+    def _with(self, segments: Sequence[Encoded | Unread], starts: Starts | Tensor) -> Self:
+        """Return windows that begin elsewhere, of other segments."""
+        other = copy.copy(self)
+        other._segments, other.starts = _joined(segments), starts
+        return other
+
+    def _find(self, index: Index) -> tuple[Encoded, Tensor, Tensor]:
+        """Return the rows, and the windows and members of some samples."""
+        number = _numbers(index, len(self))
+        return self._segments[0], number // self.batch, number % self.batch  # type: ignore[return-value]
 
     def _steps(self, window: Tensor, first: int, last: int) -> Tensor:
         """Return the rows ``[first, last)`` of some windows, as numbers (batch, rows)."""
-        return self._windows.starts[window][:, None] + torch.arange(first, last)
+        return self.starts[window][:, None] + torch.arange(first, last)
 
     def _pick(self, values: Tensor, steps: Tensor, member: Tensor) -> Tensor:
         """Pick what belongs to each sample, (batch, outputs, steps), from values (rows, channels)."""
         return values[steps, member[:, None]][:, None] if self.shared else values[steps].transpose(1, 2)
 
+    @_in_parts
     def inputs(self, index: Index) -> Tensor:
         """Return the inputs (batch, window, inputs) of the samples numbered `index`."""
-        window, member = self._find(index)
+        encoded, window, member = self._find(index)
         steps = self._steps(window, 0, self.window)
-        seen, rows = (self._pick(v, steps, member) for v in (self._seen, self._windows.rows))
+        seen, rows = (self._pick(v, steps, member) for v in (encoded.seen, encoded.rows))
         views = self.encoder.views(seen, rows).transpose(0, 1).flatten(1, 2)  # (batch, views * outputs, W)
-        return torch.cat([views, self._covariates[steps].transpose(1, 2)], dim=1).transpose(1, 2)
+        return torch.cat([views, encoded.covariates[steps].transpose(1, 2)], dim=1).transpose(1, 2)
 
+    @_in_parts
     def past(self, index: Index) -> Tensor:
         """Return the rows that a readout with lags sees, scaled: (batch, window, outputs), float64."""
-        window, member = self._find(index)
-        return self._pick(self._windows.rows, self._steps(window, 0, self.window), member).transpose(1, 2)
+        encoded, window, member = self._find(index)
+        return self._pick(encoded.rows, self._steps(window, 0, self.window), member).transpose(1, 2)
 
     def ahead(self, index: Index) -> Tensor | None:
         """Return what is known ahead, for each window of whole sets of samples: (windows, known, horizon); None if nothing."""
         columns = self.encoder.ahead
         if not columns:
             return None
-        window = self._find(index)[0][:: self.batch]
-        steps = self._steps(window, self.window, self.window + self.horizon)
-        return self._covariates[:, columns][steps].transpose(1, 2)
+        window = _numbers(index, len(self))[:: self.batch] // self.batch
+        part = self.read(window)
+        steps = part._steps(torch.arange(len(window)), self.window, self.window + self.horizon)
+        return part._find(slice(0))[0].covariates[:, columns][steps].transpose(1, 2)
 
     def level(self, index: Index) -> Tensor:
         """Return what forecasts are relative to: (batch, 1, outputs)."""
         past = self.past(index)
         return past.mean(dim=1, keepdim=True) if self.relative else torch.zeros_like(past[:, :1])
 
+    @_in_parts
     def targets(self, index: Index) -> Tensor:
         """Return what is to be forecast, relative to the level: (batch, horizon, outputs), float64."""
-        window, member = self._find(index)
+        encoded, window, member = self._find(index)
         steps = self._steps(window, self.window, self.window + self.horizon)
-        return self._pick(self._windows.rows, steps, member).transpose(1, 2) - self.level(index)
-
-
-def split_windows(segments: Sequence[Rows], span: int, last: int) -> tuple[list[Rows], list[Rows]]:
-    """Cut series in time such that the second part holds the `last` windows, of `span` rows with their horizon.
-
-    Examples
-    --------
-    >>> split_windows([list(range(6)), list(range(4))], span=3, last=3)
-    ([[0, 1, 2, 3, 4]], [[3, 4, 5], [0, 1, 2, 3]])
-    """
-    counts = [max(len(rows) - span + 1, 0) for rows in segments]
-    left, first, second = sum(counts) - last, [], []
-    for rows, count in zip(segments, counts, strict=True):
-        here = min(count, max(left, 0))
-        left -= count
-        if here:
-            first.append(rows[: here + span - 1])
-        if here < count:
-            second.append(rows[here:])
-    return first, second
+        return self._pick(encoded.rows, steps, member).transpose(1, 2) - self.level(index)
 
 
 def batches(count: int, size: int, *, even: bool = True) -> list[slice]:
@@ -381,40 +393,3 @@ def require_finite(x: Inputs, y: Tensor) -> None:
             raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
         if values.numel() and float(values.abs().max()) > MOST:
             raise ValueError(f"{name} must lie between -{MOST:g} and {MOST:g}, got {float(values.abs().max()):g}: scale it.")
-
-
-def as_samples(X: npt.ArrayLike | Samples, Y: npt.ArrayLike | None, network: SpikingNetwork) -> Samples:
-    """Return samples that fit the network, from arrays or samples."""
-    if isinstance(X, Samples):
-        samples = X
-    elif Y is None:
-        raise TypeError(f"Y must be given with X, or X must be Samples such as sswim.data.Windows, got X of {type(X)}.")
-    else:
-        samples = TensorSamples(torch.as_tensor(X), torch.as_tensor(Y))
-    first = slice(0, 1)
-    if not len(samples):
-        raise ValueError("X must hold at least two samples, got none.")
-    for name, shape, rule in (
-        ("X", dense(samples.inputs(first)).shape[1:], (network.window, network.inputs)),
-        ("Y", samples.targets(first).shape[1:], (network.horizon, network.outputs)),
-    ):
-        if tuple(shape) != rule:
-            raise ValueError(
-                f"{name} must have the network's shape (samples, {rule[0]}, {rule[1]}), got (samples, *{tuple(shape)})."
-            )
-    return samples
-
-
-def as_split(
-    samples: Samples, validation: float | Samples | tuple[npt.ArrayLike, npt.ArrayLike], network: SpikingNetwork
-) -> Split:
-    """Return training and validation samples."""
-    if isinstance(validation, tuple):
-        split = Split(samples, as_samples(validation[0], validation[1], network))
-    elif isinstance(validation, Samples):
-        split = Split(samples, as_samples(validation, None, network))
-    else:
-        split = Split.at(samples, kept_for_training(len(samples), check_fraction("validation", validation)))
-    if len(split.train) < 2:
-        raise ValueError(f"X: at least two training samples are needed to draw a pair, got {len(split.train)}.")
-    return split

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sswim.data.series import parse_times
+from sswim.data.times import parse_times
 from sswim.options import nearest, warn
 from sswim.writing import whole_file
 

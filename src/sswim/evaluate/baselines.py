@@ -10,7 +10,8 @@ from torch import Tensor
 
 from sswim.data.encoder import standard_scales
 from sswim.data.series import Breaks, SeriesLike, as_series
-from sswim.data.windows import Windows, batches, kept_for_training
+from sswim.data.tensors import Windows
+from sswim.data.windows import batches, kept_for_training
 from sswim.evaluate.metrics import Evaluation, ForecastErrors, range_scale
 from sswim.options import check_choice, check_integer
 from sswim.regression import Sums
@@ -45,7 +46,7 @@ class Baseline:
 
     def windows(self, series: SeriesLike, breaks: Breaks = None, stride: int = 1) -> Windows:
         """Return every `stride`-th window of a series."""
-        rows = [torch.from_numpy(segment) for segment in as_series(series, breaks=breaks).segments]
+        rows = [torch.from_numpy(segment[:]) for segment in as_series(series, breaks=breaks).segments]
         return Windows(rows, self.window, self.horizon, stride)
 
     def parts(self, windows: Windows, count: int) -> list[slice]:

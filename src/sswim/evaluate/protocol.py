@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from sswim.data.windows import split_windows
+from sswim.data.tensors import split_windows
 from sswim.options import check_fraction, check_integer
 
 __all__ = ["SCALINGS", "count_training_rows", "r2", "rse", "scale_series", "split_series"]

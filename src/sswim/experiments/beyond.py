@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sswim.data.encoder import Scaling
+from sswim.data.scaling import Scaling
 from sswim.datasets.series import SERIES
 from sswim.drawing import EMPHASIS, legend_below, log_ticks, marked, over_horizon, panels
 from sswim.evaluate.baselines import Persistence, RidgeOnLags, SeasonalNaive

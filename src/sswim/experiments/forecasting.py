@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sswim.data.encoder import Scaling
+from sswim.data.scaling import Scaling
 from sswim.data.windows import kept_for_training
 from sswim.datasets.series import SERIES
 from sswim.drawing import BLUE, COLORS, ORANGE, legend_below, over_horizon, panels

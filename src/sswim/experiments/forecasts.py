@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from sswim.data.encoder import standard_scales
-from sswim.data.windows import split_windows
+from sswim.data.tensors import split_windows
 from sswim.datasets.images import data_folder
 from sswim.datasets.series import find_series, load_series, series_set
 from sswim.evaluate.metrics import Evaluation

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sswim.data.encoder import Scaling
+from sswim.data.scaling import Scaling
 from sswim.datasets.series import SERIES
 from sswim.drawing import legend_below, marked
 from sswim.experiments.experiment import Experiment, Settings, count_seeds

@@ -15,7 +15,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from sswim.data.windows import Samples, Subset, Windows, batches
+from sswim.data.tensors import Windows
+from sswim.data.windows import Samples, Subset, batches
 from sswim.datasets.series import SERIES, load_series, series_set
 from sswim.drawing import legend_below, marked, over_horizon, panels
 from sswim.evaluate.protocol import scale_series

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, as_samples, as_split, require_finite
+from sswim.data.tensors import as_samples, as_split
+from sswim.data.windows import Samples, require_finite
 from sswim.network.events import dense
 from sswim.network.network import SpikingNetwork
 from sswim.options import Randomness

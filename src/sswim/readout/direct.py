@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sswim.data.encoder import RELATIVE
+from sswim.data.scaling import RELATIVE
 from sswim.data.windows import Split
 from sswim.network.network import SpikingNetwork
 from sswim.network.population import Population

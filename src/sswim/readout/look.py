@@ -61,13 +61,13 @@ class Source:
     def look(self, windows: Tensor) -> tuple[Features, Tensor]:
         """Return what is seen of some windows, and targets (samples, horizon * outputs), relative to the mean."""
         like = self.readout.weights
-        index = (windows[:, None] * self.group + torch.arange(self.group)).flatten()
-        x, past, ahead = self.samples.inputs(index).to(like), self.samples.past(index), self.samples.ahead(index)
+        samples, every = self.samples.read(windows), slice(None)
+        x, past, ahead = samples.inputs(every).to(like), samples.past(every), samples.ahead(every)
         rows = past.to(like).transpose(1, 2)
         covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
         seen = self.readout.features(rows, covariates, self._traces(x).T, None if ahead is None else ahead.to(like))
-        y = self.samples.targets(index)
-        if not self.samples.relative:
+        y = samples.targets(every)
+        if not samples.relative:
             y = y - past.mean(dim=1, keepdim=True)
         return seen, y.flatten(1).to(like)
 

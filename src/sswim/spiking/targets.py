@@ -18,7 +18,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, Split, as_samples, as_split, batches
+from sswim.data.tensors import as_samples, as_split
+from sswim.data.windows import Samples, Split, batches
 from sswim.evaluate.metrics import coincidence, van_rossum
 from sswim.network.kernels import delay_of_lag, kernel_taps, toeplitz
 from sswim.network.network import SpikingNetwork

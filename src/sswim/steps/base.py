@@ -40,7 +40,7 @@ class InitialBatch:
     Attributes
     ----------
     order : Tensor of shape (samples,)
-        Numbers of all training samples, in random order. The batch holds the first ones.
+        Numbers of training samples in random order: of all, or of many. The batch holds the first ones.
     signals : Tensor of shape (inputs, window, batch)
         Events are on the nearest steps here.
     targets : Tensor of shape (batch, horizon, outputs)
