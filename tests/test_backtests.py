@@ -10,7 +10,7 @@ from sswim.backtests import in_blocks
 from sswim.datasets import load_wind_farm
 
 WIND = load_wind_farm().iloc[:1600, :3]
-SETTINGS = {"random_state": 0, "verbose": 0, "dtype": "float64", "updatable": True}
+SETTINGS = {"random_state": 0, "verbose": 0, "dtype": "float64"}
 
 
 @pytest.fixture(scope="module", params=["direct", "trajectory"])
@@ -67,7 +67,7 @@ def test_the_output_may_be_solved_for_less_often(fitted):
 
 
 def test_an_unfitted_model_learns_from_the_first_part_alone_and_stays_unfitted():
-    model = Forecaster(24, 6, hidden=(10,), **{**SETTINGS, "updatable": False})
+    model = Forecaster(24, 6, hidden=(10,), **SETTINGS)
     found = model.cross_validate(WIND.to_numpy(), folds=2, start=0.6)
     assert not hasattr(model, "model_") and found.forecasts.shape[1:] == (6, 3)
     first = Forecaster(24, 6, hidden=(10,), **SETTINGS).fit(WIND.to_numpy()[:960])

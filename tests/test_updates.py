@@ -12,7 +12,7 @@ from sswim import Classifier, Counts, Direct, Forecaster, Gradient, Trajectory
 from sswim.datasets import load_wind_farm
 
 WIND = load_wind_farm().iloc[:1500]
-SETTINGS = {"random_state": 0, "verbose": 0, "dtype": "float64", "updatable": True}
+SETTINGS = {"random_state": 0, "verbose": 0, "dtype": "float64"}
 FORECASTERS = {
     "default": {},
     "joint": {"channels": "joint", "hidden": (15,)},
@@ -218,7 +218,7 @@ def test_wrong_rows_are_refused_and_nothing_is_lost():
 
 
 def test_sums_that_are_not_kept_are_said_to_be_missing(tmp_path):
-    model = forecaster("default", updatable=False).fit(WIND.iloc[:300])
+    model = forecaster("default", memory="16MB").fit(WIND.iloc[:300])
     assert model.report_.solution.record is None
     with pytest.raises(ValueError, match="sums were not kept"):
         model.partial_fit(WIND.iloc[300:])
@@ -228,7 +228,7 @@ def test_sums_that_are_not_kept_are_said_to_be_missing(tmp_path):
     tuned = forecaster("trajectory", training=Gradient(epochs=1), channels="joint").fit(WIND.iloc[:300])
     with pytest.raises(ValueError, match="trained by gradients"):
         tuned.refit(WIND)
-    small = forecaster("default", updatable=None, memory="20MB").fit(WIND.iloc[:300, :1])
+    small = forecaster("default", memory="16MB").fit(WIND.iloc[:300, :1])
     assert small.report_.solution.record is not None, "they take little"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -82,7 +83,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters; the loss is the cross
         entropy. Default: neither.
-    dtype, device, memory, updatable, random_state, verbose
+    dtype, device, memory, executor, random_state, verbose
         As in `Forecaster`.
 
     Attributes
@@ -123,7 +124,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         dtype: str = "float32",
         device: str = "cpu",
         memory: str | int = "1GB",
-        updatable: bool | None = None,
+        executor: object = None,
         random_state: Seed = None,
         verbose: int = 1,
     ) -> None:
@@ -139,7 +140,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self.dtype = dtype
         self.device = device
         self.memory = memory
-        self.updatable = updatable
+        self.executor = executor
         self.random_state = random_state
         self.verbose = verbose
 
@@ -155,7 +156,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         paper = {"encoder": "poisson", "fields": None, "readout": readout, "steps": PAPER_CLASSES, "training": training}
         return cls(hidden, **{**paper, **options})
 
-    def fit(self, X: object, y: npt.ArrayLike) -> Self:
+    def fit(self, X: object, y: npt.ArrayLike, *, checkpoint: str | Path | None = None) -> Self:
         """Fit the network to samples and their classes.
 
         Parameters
@@ -165,12 +166,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             memory: X may be a `numpy.memmap`, an array of Zarr or dask, the path of one, or `sswim.data.StoredEvents`.
         y : array of shape (samples,)
             Labels of any type.
+        checkpoint : path, optional
+            Folder that partial sums are written to. A fit that was stopped goes on from them, if `random_state` is a number.
         """
-        options = self._resolved()
+        options, adder = self._resolved(), self._adder(checkpoint)
         classes, labels = self._labels(y)
         inputs, values = InputEncoder.fit(X, self.encoder)
         self._check(inputs, values, classes, labels, options)
-        with Run(self.memory, self.random_state, self.verbose, updatable=self.updatable) as run:
+        with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:
             seed = int(np.random.SeedSequence(run.random.seed).generate_state(1)[0])
             order, kept = self._order(values, torch.from_numpy(labels), torch.Generator().manual_seed(seed))
             shuffled = torch.from_numpy(labels)[order]

@@ -10,8 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sswim import io
 from sswim.network.network import SpikingNetwork
-from sswim.options import Options, nearest
+from sswim.options import Adder, Options, nearest
 from sswim.report import Facts, SamplingReport, TrainingReport
+from sswim.scale import Kept, resolve_executor
 
 __all__ = ["Estimator"]
 
@@ -37,6 +38,7 @@ class Estimator(BaseEstimator, Generic[M]):
     """A scikit-learn estimator whose options may be objects, and which can be saved."""
 
     model_: M
+    executor: object
     # The class of `model_`.
     model_type: ClassVar[type]
 
@@ -79,6 +81,13 @@ class Estimator(BaseEstimator, Generic[M]):
         for name, value in values.items():
             setattr(self, name, value)
         return self
+
+    def _adder(self, checkpoint: str | os.PathLike[str] | None = None) -> Adder | None:
+        """Return who computes sums, and keeps them in a folder on request; None for this process alone."""
+        if self.executor is None and checkpoint is None:
+            return None
+        executor = resolve_executor(self.executor)
+        return (executor if checkpoint is None else Kept(executor, checkpoint)).sums
 
     def _fitted(self, name: str) -> M:
         """Return the fitted model, for the attribute `name`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -88,9 +89,11 @@ class Forecaster(UpdatableForecaster):
     device : str
         Where to compute, such as ``"cpu"`` or ``"cuda"``.
     memory : str or int
-        Memory budget, such as ``"2GB"``. It decides how much is computed at once, and not what comes out.
-    updatable : bool, optional
-        Whether the sums of the fit are kept, for `partial_fit` and `merge`. Default: if they take at most half of `memory`.
+        Memory budget, such as ``"2GB"``. It decides how much is computed at once, and not what comes out. The sums of a fit
+        are kept for updates (`partial_fit`, `merge`) if they take at most half of it.
+    executor : int, str, distributed.Client or Executor, optional
+        Who computes the sums over all windows: so many processes, the Dask cluster at an address such as
+        ``"tcp://host:8786"``, or an object from `sswim.scale`. Default: threads of this process. The result is the same.
     random_state : int or numpy generator, optional
         Same seed, same model.
     verbose : int
@@ -143,7 +146,7 @@ class Forecaster(UpdatableForecaster):
         dtype: str = "float32",
         device: str = "cpu",
         memory: str | int = "2GB",
-        updatable: bool | None = None,
+        executor: object = None,
         random_state: Seed = None,
         verbose: int = 1,
     ) -> None:
@@ -163,7 +166,7 @@ class Forecaster(UpdatableForecaster):
         self.dtype = dtype
         self.device = device
         self.memory = memory
-        self.updatable = updatable
+        self.executor = executor
         self.random_state = random_state
         self.verbose = verbose
 
@@ -178,7 +181,7 @@ class Forecaster(UpdatableForecaster):
         made = {**paper, **options, "training": paper_training(options.get("training"))}
         return cls(window, horizon, hidden=hidden, **made)
 
-    def fit(self, X: SeriesLike, y: object = None, *, breaks: Breaks = None) -> Self:
+    def fit(self, X: SeriesLike, y: object = None, *, breaks: Breaks = None, checkpoint: str | Path | None = None) -> Self:
         """Fit the network to one or several series.
 
         Parameters
@@ -190,8 +193,10 @@ class Forecaster(UpdatableForecaster):
             The targets are the rows that follow each window.
         breaks : int or sequence of int, optional
             Rows at which a new segment begins, or the length of all segments in rows. No window crosses into the next segment.
+        checkpoint : path, optional
+            Folder that partial sums are written to. A fit that was stopped goes on from them, if `random_state` is a number.
         """
-        options = self._resolved()
+        options, adder = self._resolved(), self._adder(checkpoint)
         series = as_series(X, breaks=breaks, missing=self.missing)
         stride = options.readout.stride
         starts = Starts([len(segment) for segment in series.segments], self.window + self.horizon, stride)
@@ -212,7 +217,7 @@ class Forecaster(UpdatableForecaster):
             precise=self.dtype == "float64",
         )
         encoder.warn_of_constants(series.columns)
-        with Run(self.memory, self.random_state, self.verbose, updatable=self.updatable) as run:
+        with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:
             network = self._network(encoder, options, run)
             past = SeriesPast.nothing(series.channels, len(starts), kept, stride)
             samples, past = cut_windows(encoder, series, past, self.window, self.horizon, run.budget)

@@ -31,7 +31,7 @@ Json = Any  # what the json module writes and reads
 # Values within values, at most.
 DEPTH = 40
 # Parameters that are of a machine, not of a model: a file does not hold them.
-LOCAL = ("device", "updatable", "executor")
+LOCAL = ("device", "executor")
 # How checks of a file's contents fail, theirs or those of the classes that it names.
 FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError, ValueError)
 

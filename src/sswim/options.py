@@ -318,11 +318,11 @@ class Run:
         memory: str | int = "1GB",
         random_state: Seed = None,
         verbose: int = 0,
-        updatable: bool | None = False,
+        keep_sums: bool = False,
         adder: Adder | None = None,
     ) -> None:
         self.budget, self.random, self.verbose = parse_memory(memory), Randomness(random_state), verbose
-        self.updatable, self._adder = updatable, adder
+        self.keep_sums, self._adder = keep_sums, adder
         self.records: list[StepRecord] = []
         console, text = Console(stderr=True), TextColumn("{task.description:<32}")
         columns = text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
@@ -337,9 +337,14 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether sums are computed elsewhere, or kept in files."""
+        return self._adder is not None
+
     def keeps(self, size: int) -> bool:
-        """Return whether sums of so many bytes are kept after a fit: as wanted, or if they take at most half of the budget."""
-        return 2 * size <= self.budget if self.updatable is None else self.updatable
+        """Return whether sums of so many bytes are kept after a fit, for updates: if they take at most half of the budget."""
+        return self.keep_sums and 2 * size <= self.budget
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -121,8 +121,8 @@ def pack(model: ForecastModel | ClassModel) -> SavedUpdates:
     record, past = model.report.solution.record, model.past
     if past is None or not isinstance(record, (LagRecord, VoltageRecord, CountsRecord)):
         raise ValueError(
-            "save: this model has no sums to be updated from. Fit it with updatable=True and training=None, or save it without "
-            "updatable=True."
+            "save: this model has no sums to be updated from. Fit it with more memory and with training=None, or save it "
+            "without updatable=True."
         )
     if isinstance(record, LagRecord):
         assert record.weighed is not None

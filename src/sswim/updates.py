@@ -66,11 +66,10 @@ def check_forget(forget: float | None) -> float | None:
 def _record(solution: Solution, method: str) -> Record:
     """Return the sums of a fitted model, or say why there are none."""
     if solution.record is None:
-        reason = "it was trained by gradients" if solution.training is not None else "its sums were not kept"
-        raise ValueError(
-            f"{method}: this model cannot be updated, for {reason}. Fit it with updatable=True and training=None, or save it "
-            "with save(..., updatable=True)."
-        )
+        reason = "it was trained by gradients: use training=None"
+        if solution.training is None:
+            reason = "its sums were not kept: fit it with more memory, or save it with save(..., updatable=True)"
+        raise ValueError(f"{method}: this model cannot be updated, for {reason}.")
     return solution.record  # type: ignore[return-value]
 
 

@@ -40,7 +40,7 @@ class UpdatableForecaster(Estimator[ForecastModel]):
     verbose: int
 
     def _update(self) -> Run:
-        return Run(self.model_.memory, 0, self.verbose, updatable=True)
+        return Run(self.model_.memory, 0, self.verbose, True, self._adder())
 
     def partial_fit(self, X: SeriesLike, y: object = None, *, forget: float | None = None, breaks: Breaks = None) -> Self:
         """Go on with rows that follow on those seen so far; an unfitted model is fitted.
@@ -127,7 +127,7 @@ class UpdatableForecaster(Estimator[ForecastModel]):
         cuts, model = Folds(folds, start, train, refit, stride), self
         if "model_" not in vars(self):
             first = X.iloc if hasattr(X, "iloc") else X
-            model = clone(self).set_params(updatable=True).fit(first[: cuts.origins(len(X))[0]])  # type: ignore[arg-type,index]
+            model = clone(self).fit(first[: cuts.origins(len(X))[0]])  # type: ignore[arg-type,index]
         with model._update() as run:
             return cross_validate(model.model_, X, cuts, run)
 
@@ -138,7 +138,7 @@ class UpdatableClassifier(Estimator[ClassModel]):
     verbose: int
 
     def _update(self) -> Run:
-        return Run(self.model_.memory, 0, self.verbose, updatable=True)
+        return Run(self.model_.memory, 0, self.verbose, True, self._adder())
 
     def partial_fit(self, X: object, y: npt.ArrayLike, *, forget: float | None = None) -> Self:
         """Go on with new samples of the same classes; an unfitted model is fitted.

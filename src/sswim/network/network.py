@@ -2,6 +2,7 @@ r"""The network of definition ``def:ff_snn``: layers of spike response neurons a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -310,6 +311,14 @@ class SpikingNetwork(nn.Module):
             return torch.cat([torch.matmul(decay, a).flatten(0, 1) for a in spikes])  # (N K, B)
 
         return read
+
+    def digest(self, *more: object) -> str:
+        """Return a text that tells this network from others, by all of its parameters but the output's weights and biases."""
+        found = hashlib.sha256(repr((self.window, self.horizon, self.start, *more)).encode())
+        for name, tensor in self.state_dict().items():
+            if name not in ("readout.weights", "readout.biases"):
+                found.update(f"{name} {tuple(tensor.shape)}".encode() + tensor.cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
     @torch.no_grad()
     def simulate(self, x: Inputs, *, potentials: bool = False) -> Activity:

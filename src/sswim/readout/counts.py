@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +16,7 @@ from sswim.network.network import SpikingNetwork
 from sswim.options import Mistakes, Options, Run, check_choice, check_constants, resolve
 from sswim.readout.base import Shape, Training
 from sswim.readout.decaying import TraceReadout, check_memory
-from sswim.readout.gathered import joined
+from sswim.readout.gathered import ITEM, SampleSums, joined
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from sswim.regression import REGULARIZATION, Regularization, Sums
 from sswim.report import Solution
@@ -123,6 +123,73 @@ def decisions(network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
 
 
 @dataclass(frozen=True)
+class CountsSums:
+    """Sums of some samples' traces, and those that were kept: they add up."""
+
+    sums: Sums
+    kept: KeptFeatures
+
+    def __add__(self, other: CountsSums) -> CountsSums:
+        """Return the sums over the samples of both."""
+        return CountsSums(joined(self.sums, other.sums), self.kept.joined(other.kept, limit=self.kept.limit))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that they hold, by name."""
+        features, labels, weights = self.kept.joint()
+        plain = torch.tensor([self.kept.limit, self.kept.dtype == torch.float64, weights is not None], dtype=torch.float64)
+        counts = torch.zeros(0) if weights is None else weights
+        kept = {"features": features, "labels": labels, "weights": counts, "plain": plain}
+        return SampleSums((self.sums,)).tensors() | {f"kept.{name}": value for name, value in kept.items()}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> CountsSums:
+        """Return the sums that `tensors` gave."""
+        features, labels, weights, plain = (tensors[f"kept.{name}"] for name in ("features", "labels", "weights", "plain"))
+        kept = KeptFeatures(int(plain[0]))
+        if len(labels):
+            dtype = torch.float64 if plain[1] else torch.float32
+            kept.add(features.to(dtype), labels, weights if plain[2] else None)
+        sums = SampleSums.from_tensors({name: v for name, v in tensors.items() if not name.startswith("kept.")})
+        return cls(sums.sums[0], kept)
+
+
+@dataclass(frozen=True)
+class CountsWork:
+    """What is needed to sum up samples' traces, here or elsewhere: of the first `limit` samples they are kept."""
+
+    kind = CountsSums
+    network: SpikingNetwork
+    samples: Samples
+    limit: int
+    memory: int
+
+    def digest(self, groups: Sequence[Sequence[slice]]) -> str:
+        """Return a text that tells these sums from others."""
+        shown = self.samples.targets(slice(0, 1000)).argmax(dim=2).tolist()
+        return self.network.digest(len(self.samples), self.limit, groups, self.memory, shown)
+
+    def sums(self, parts: Iterable[slice]) -> CountsSums:
+        """Return the sums of runs of samples."""
+        readout, samples = self.network.readout, self.samples
+        outputs, features = readout.weights.shape
+        sums, kept = Sums(features, outputs, device=readout.weights.device), KeptFeatures(self.limit)
+        read = self.network.trace_reader(readout.constants)
+        for part in parts:
+            f, y, weights = read(samples.inputs(part)), samples.targets(part).flatten(1), samples.weights(part)
+            weights = None if weights is None else weights.to(f.device)
+            if part.start < self.limit:
+                kept.add(f, y.argmax(dim=1), weights)
+            sums.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
+        return CountsSums(sums, kept)
+
+
+def _sum_counts(work: CountsWork, part: slice) -> CountsSums:
+    """Return the sums of a run of samples."""
+    runs = batches(part.stop - part.start, work.network.batch_size(work.memory // PIECES))
+    return work.sums(slice(run.start + part.start, run.stop + part.start) for run in runs)
+
+
+@dataclass(frozen=True)
 class CountsRecord:
     """Sums of samples' traces, from which their weights can be solved for anew. It never changes.
 
@@ -188,20 +255,18 @@ class CountsRecord:
 
     def _gather(self, network: SpikingNetwork, split: Split, run: Run) -> tuple[list[Sums], list[KeptFeatures]]:
         """Return sums and kept features of the training and of the validation samples."""
-        outputs, features = network.readout.weights.shape
-        sums = [Sums(features, outputs, device=network.readout.weights.device) for _ in range(2)]
+        features = network.readout.weights.shape[1]
         # Samples come in random order, so the first ones stand for all.
         total = len(split.train) + len(split.held_out)
         room = run.budget / (2 * features * max(total, 1)) if self.loss == "log_loss" else 0.0
-        kept = [KeptFeatures(math.ceil(room * len(part))) for part in (split.train, split.held_out)]
-        read = network.trace_reader(network.readout.constants)
-        for place, keep, samples in zip(sums, kept, (split.train, split.held_out), strict=True):
-            for index in run.count(batches(len(samples), network.batch_size(run.budget))):
-                f, y, weights = read(samples.inputs(index)), samples.targets(index).flatten(1), samples.weights(index)
-                weights = None if weights is None else weights.to(f.device)
-                keep.add(f, y.argmax(dim=1), weights)
-                place.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
-        return sums, kept
+        found = []
+        for samples in (split.train, split.held_out):
+            work = CountsWork(network, samples, math.ceil(room * len(samples)), run.budget)
+            if run.elsewhere and len(samples):
+                found.append(next(run.sums(_sum_counts, [batches(len(samples), ITEM)], work)))
+            else:
+                found.append(work.sums(run.count(batches(len(samples), network.batch_size(run.budget)))))
+        return [part.sums for part in found], [part.kept for part in found]
 
     @torch.no_grad()
     def solve(self, network: SpikingNetwork, run: Run) -> Solution:

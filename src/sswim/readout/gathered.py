@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, Split, batches, require_finite
+from sswim.data.windows import Part, Samples, Split, batches, require_finite
 from sswim.network.kernels import delay_of_lag
 from sswim.network.layer import Workspace
 from sswim.network.network import SpikingNetwork
@@ -22,6 +23,10 @@ from sswim.report import Solution
 __all__ = ["TraceSource", "VoltageRecord", "joined"]
 
 
+# What sums hold, and the number of samples that are summed up elsewhere in one piece.
+SUMMED, ITEM = ("gram", "cross", "energy", "feature_mean", "target_mean"), 2048
+
+
 def joined(one: Sums, two: Sums, fade: float = 1.0) -> Sums:
     """Return the sums over the samples of both; those of `one` count `fade` times."""
     (features, outputs), device = one.cross.shape, one.gram.device
@@ -31,6 +36,66 @@ def joined(one: Sums, two: Sums, fade: float = 1.0) -> Sums:
     found.epsilon = one.epsilon
     found.merge(two)
     return found
+
+
+@dataclass(frozen=True)
+class SampleSums:
+    """Sums of some samples, one for each trace, and of the squared numbers of their spikes: they add up."""
+
+    sums: tuple[Sums, ...]
+    squared_counts: float = 0.0
+
+    def __add__(self, other: SampleSums) -> SampleSums:
+        """Return the sums over the samples of both."""
+        both = tuple(joined(one, two) for one, two in zip(self.sums, other.sums, strict=True))
+        return SampleSums(both, self.squared_counts + other.squared_counts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that they hold, by name."""
+        found = {"squared_counts": torch.tensor(self.squared_counts, dtype=torch.float64)}
+        for number, sums in enumerate(self.sums):
+            plain = torch.tensor([sums.horizon, sums.samples, sums.epsilon], dtype=torch.float64)
+            found |= {f"{number}.{name}": getattr(sums, name) for name in SUMMED} | {f"{number}.plain": plain}
+        return found
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> SampleSums:
+        """Return the sums that `tensors` gave."""
+        found = []
+        for number in range((len(tensors) - 1) // (len(SUMMED) + 1)):
+            horizon, samples, epsilon = tensors[f"{number}.plain"].tolist()
+            features, outputs = tensors[f"{number}.cross"].shape
+            sums = Sums(features, outputs, int(horizon))
+            for name in SUMMED:
+                setattr(sums, name, tensors[f"{number}.{name}"])
+            sums.samples, sums.epsilon = samples, epsilon
+            found.append(sums)
+        return cls(tuple(found), float(tensors["squared_counts"]))
+
+
+@dataclass(frozen=True)
+class SampleWork:
+    """What is needed to sum up samples elsewhere."""
+
+    kind = SampleSums
+    source: TraceSource
+    samples: Samples
+    held_out: bool
+
+    def digest(self, groups: Sequence[Sequence[slice]]) -> str:
+        """Return a text that tells these sums from others."""
+        inputs = self.samples.inputs(slice(0, 2))
+        shown = inputs.numpy().tobytes() if isinstance(inputs, Tensor) else inputs.times.numpy().tobytes()
+        return self.source.network.digest(len(self.samples), self.held_out, groups, self.source.memory, shown)
+
+
+def _sum_samples(common: SampleWork, part: slice) -> SampleSums:
+    """Return the sums of a run of samples."""
+    source, samples = common.source.again(), Part(common.samples, part.start, part.stop)
+    run = Run(source.memory)
+    if common.held_out:
+        return SampleSums(tuple(source.held_out_sums(samples, [None] * len(source.traces), run)))
+    return SampleSums(tuple(source.train_sums(samples, run)), source.squared_counts)
 
 
 class _TraceSums:
@@ -85,6 +150,15 @@ class TraceSource:
         self._work = [Workspace() for _ in network.layers]
         self.squared_counts = 0.0
 
+    def again(self) -> TraceSource:
+        """Return the same, with workspaces and counts of its own."""
+        found = copy.copy(self)
+        found._work, found.squared_counts = [Workspace() for _ in self.network.layers], 0.0
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_work"}
+
     @property
     def size(self) -> int:
         """Bytes that the sums of training and validation samples take."""
@@ -92,6 +166,10 @@ class TraceSource:
 
     def train_sums(self, samples: Samples, run: Run) -> list[Sums]:
         """Return the sums of training samples for each trace."""
+        if run.elsewhere and len(samples):
+            found = next(run.sums(_sum_samples, [batches(len(samples), ITEM)], SampleWork(self, samples, False)))
+            self.squared_counts += found.squared_counts
+            return list(found.sums)
         gathered = self._gather()
         for part in run.count(batches(len(samples), self.network.batch_size(self.memory))):
             x, y = samples.inputs(part), samples.targets(part).to(self.readout.weights.device)
@@ -103,8 +181,8 @@ class TraceSource:
             self.squared_counts += float(counts.sum(dtype=torch.float64))
             for _, place in gathered:
                 place.update(A, y, self._work[-1], weights)
-        found = {i: sums for numbers, place in gathered for i, sums in zip(numbers, place.result(), strict=True)}
-        return [found[i] for i in range(len(self.traces))]
+        by_number = {i: sums for numbers, place in gathered for i, sums in zip(numbers, place.result(), strict=True)}
+        return [by_number[i] for i in range(len(self.traces))]
 
     def _gather(self) -> list[tuple[list[int], _TraceSums | SlidingSums]]:
         """Return where to sum up, with the numbers of the traces that come out: alone, or if exact those that only shift."""
@@ -129,6 +207,8 @@ class TraceSource:
     def held_out_sums(self, samples: Samples, bases: Sequence[Tensor | None], run: Run) -> list[Sums]:
         """Return the sums of validation samples for each trace, of the features multiplied by its basis, if there is one."""
         network, neurons = self.network, self.network.hidden[-1]
+        if run.elsewhere and len(samples) and all(basis is None for basis in bases):
+            return list(next(run.sums(_sum_samples, [batches(len(samples), ITEM)], SampleWork(self, samples, True))).sums)
         sizes = [neurons if basis is None else basis.shape[1] for basis in bases]
         device = self.readout.weights.device
         sums = [Sums(n, len(m), network.horizon, device=device) for n, m in zip(sizes, self.members, strict=True)]

@@ -37,6 +37,8 @@ class Source:
         Budget in bytes.
     """
 
+    kind = Part
+
     def __init__(self, network: SpikingNetwork, samples: Samples | None, memory: int) -> None:
         if not isinstance(samples, SeriesWindows):
             raise TypeError(
@@ -53,6 +55,13 @@ class Source:
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_traces"}
+
+    def digest(self, groups: Sequence[Sequence[tuple[Tensor, Tensor | None]]]) -> str:
+        """Return a text that tells these sums from others: scaling and hidden layers come from the series itself."""
+        encoder = self.samples.encoder
+        scales = [v.tobytes() for v in (encoder.low, encoder.high, encoder.offset, encoder.span, encoder.outliers)]
+        pieces = [[(int(w[0]), int(w[-1]), len(w), c is not None) for w, c in group] for group in groups]
+        return self.network.digest(scales, encoder.moving, len(self.samples), self.chunk, pieces)
 
     @cached_property
     def _traces(self) -> Callable[[Inputs], Tensor]:

@@ -7,9 +7,9 @@ import json
 import os
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sswim._version import __version__
 from sswim.machine import split
@@ -24,6 +24,15 @@ I = TypeVar("I")
 T = TypeVar("T", bound=Summand)
 # Sums of this many items are kept. A power of 2: then they are whole branches of the tree of additions.
 BRANCH = 8
+
+
+class Named(Protocol):
+    """What names its work: all that items have in common."""
+
+    kind: type[Summand]
+
+    def digest(self, groups: Groups) -> str:
+        """Return a text that differs where the work or the items do."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +63,26 @@ class Kept(Executor):
         Computes the sums.
     folder : str or path
         Where files are written. It is made if it does not exist.
-    key : str
-        Names the work. It must differ where the work, the items or what they have in common differ.
-    kind : type
-        Class of the results. Its `from_tensors` makes them from files.
+    key : str, optional
+        Names the work. It must differ where the work, the items or what they have in common differ. Default: what all items
+        have in common tells, by its method `digest`.
+    kind : type, optional
+        Class of the results. Its `from_tensors` makes them from files. Default: ``common.kind``.
     """
 
     executor: Executor
     folder: str | os.PathLike[str]
-    key: str
-    kind: type[Summand]
+    key: str | None = None
+    kind: type[Summand] | None = None
 
     def sums(
         self, work: Callable[[C, I], T], groups: Groups[I], common: C, advance: Advance | None = None
     ) -> Generator[T, None, None]:
         """Yield the sum of each group; see `Executor.sums`."""
+        if self.key is None:
+            named: Named = common  # type: ignore[assignment]
+            yield from replace(self, key=named.digest(groups), kind=named.kind).sums(work, groups, common, advance)
+            return
         check_groups(groups)
         Path(self.folder).mkdir(parents=True, exist_ok=True)
         there: set[_Branch] = set()
@@ -106,6 +120,7 @@ class Kept(Executor):
             yield from map(total, trees)
 
     def _header(self, branch: _Branch) -> dict[str, str | int]:
+        assert self.key is not None and self.kind is not None
         return {"key": self.key, "kind": self.kind.__qualname__, "version": __version__, **vars(branch)}
 
     def _place(self, branch: _Branch) -> Path:
@@ -117,7 +132,7 @@ class Kept(Executor):
         place = self._place(branch)
         try:
             kept = read_sealed(place, "sums")
-            if kept.whole and kept.header == self._header(branch):
+            if kept.whole and kept.header == self._header(branch) and self.kind is not None:
                 return self.kind.from_tensors(kept.tensors)
             why = "it has changed since it was written"
         except (Damaged, OSError) as error:
