@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from sswim import Classifier, Direct, Forecaster, Scaling, Steps, __version__
 from sswim.arguments import aligned
 from sswim.cli import app
-from sswim.datasets import load_departures, read_series, write_series
+from sswim.datasets import load_departures, load_wind_farm, read_series, write_series
 from sswim.demo import typical_row
 from sswim.experiments import EXPERIMENTS
 from sswim.sampling import STEPS
@@ -324,3 +324,32 @@ def test_covariates_that_are_known_ahead_come_from_a_file(frame, tmp_path):
     expected = Forecaster.load(model).predict(rows[:-6], rows[-6 : len(rows) - 6 + horizon])
     np.testing.assert_allclose(read_series(out)[["north", "south"]].to_numpy(), expected.to_numpy(), rtol=1e-6)
     assert "would be lost" in run("forecast", model, data, "--future", ahead, "--out", ahead, code=2).output
+
+
+def test_a_model_is_updated_by_files_as_by_rows(tmp_path):
+    wind = load_wind_farm().iloc[:700]
+    first, second, model, later = (tmp_path / name for name in ("first.csv", "second.csv", "wind.sswim", "later.sswim"))
+    write_series(wind.iloc[:500], first), write_series(wind.iloc[500:], second)
+    run("fit", first, "--out", model, *FIT)
+    assert "its sums were not kept" in run("update", model, second, code=2).output
+    run("fit", first, "--out", model, *FIT, "--updatable")
+    assert json.loads(run("update", model, second, "--out", later, "--json").stdout)["windows"] == 700 - 14
+    expected = Forecaster.load(model).partial_fit(wind.iloc[500:]).predict(wind)
+    np.testing.assert_allclose(Forecaster.load(later).predict(wind), expected, rtol=1e-6)
+    assert "686 windows, up to" in run("update", model, second, "--forget", "100").output
+    assert "known already" in run("update", model, second, code=2).output
+    assert "forget" in run("update", model, second, "--forget", "0", code=2).output
+
+
+def test_a_folder_of_parquet_files_is_a_series(tmp_path):
+    wind, folder, model = load_wind_farm().iloc[:600], tmp_path / "wind", tmp_path / "a.sswim"
+    folder.mkdir()
+    for number in range(3):
+        wind.iloc[200 * number : 200 * number + 200].to_parquet(folder / f"{number}.parquet")
+    run("fit", folder, "--out", model, *FIT, "--checkpoint", tmp_path / "sums")
+    expected = Forecaster(12, 3, hidden=(20,), random_state=0, verbose=0).fit(wind).predict(wind)
+    np.testing.assert_allclose(Forecaster.load(model).predict(wind), expected, rtol=1e-5)
+    assert list((tmp_path / "sums").iterdir())
+    both = run("fit", folder, "--out", model, "--workers", "2", "--cluster", "tcp://nowhere:1", code=2)
+    assert "name one of them" in both.output
+    assert "read whole" in run("fit", folder, "--out", model, "--drop", "x", code=2).output

@@ -16,7 +16,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "sswim"
 # They call what they are given: whoever gave it counts as the caller.
-CARRIERS = ("Run.map", "on_threads", "on_threads.<locals>.work", "SupportSearch.find")
+CARRIERS = (
+    "Run.map",
+    "Run.sums",
+    "sums_on_threads",
+    "sums_on_threads.<locals>.count",
+    "add_up",
+    "on_threads",
+    "on_threads.<locals>.work",
+    "SupportSearch.find",
+)
 
 
 @dataclass

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
 
 if TYPE_CHECKING:
     from sswim.forecaster import Forecaster
 
-__all__ = ["aligned", "columns_of", "covariates_of", "figures", "option", "setting", "widths"]
+__all__ = ["aligned", "columns_of", "covariates_of", "executor_of", "figures", "option", "plain_errors", "setting", "widths"]
+
+errors = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Data = Annotated[
+    Path, typer.Argument(help="Series as CSV, Parquet or npz, one row per time step; or a folder of Parquet, or Zarr.")
+]
+Model = Annotated[Path, typer.Argument(help="A model that `sswim fit` wrote.")]
+Breaks = Annotated[
+    int | None,
+    typer.Option(
+        help="Cut the series into segments of this many rows, such as steps per day; no window crosses from one into the next."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any option of the estimator, such as kernel=hat or steps__weights=random; may be repeated."),
+]
+Time = Annotated[str | None, typer.Option(help="Column that holds the times. Default: the first, if it looks like times.")]
+Dates = Annotated[str | None, typer.Option(help="How times are written, such as '%d/%m/%Y %H:%M'.")]
+Covariate = Annotated[list[str] | None, typer.Option(help="A column that is an input but is not forecast; may be repeated.")]
+Known = Annotated[list[str] | None, typer.Option(help="A covariate that is known ahead; may be repeated.")]
+Target = Annotated[list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")]
+Columns = Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")]
+Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
+Missing = Annotated[str, typer.Option(help="What to do about missing values: error or interpolate.")]
+Updatable = Annotated[bool, typer.Option("--updatable", help="Save the sums too, so that `sswim update` can go on.")]
 
 
 def columns_of(model: Forecaster) -> list[str] | None:
@@ -26,6 +60,13 @@ def covariates_of(columns: list[str], covariates: list[str] | None, targets: lis
         if name not in columns:
             raise ValueError(f"--target: {name!r} is not a column. The columns are {', '.join(map(repr, columns))}.")
     return tuple(name for name in columns if name not in targets)
+
+
+def executor_of(workers: int | None, cluster: str | None) -> int | str | None:
+    """Return who computes sums."""
+    if workers is not None and cluster is not None:
+        raise ValueError("--workers and --cluster: name one of them.")
+    return workers if cluster is None else cluster
 
 
 def widths(text: str | None) -> tuple[int, ...] | None:
@@ -79,3 +120,22 @@ def figures(value: object) -> str:
     if isinstance(value, list):
         return " .. ".join(figures(v) for v in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Say what is wrong with the user's input in one line, without a traceback, and warn of the same thing once."""
+    said: set[str] = set()
+
+    def say(text: str, style: str) -> None:
+        if text not in said:
+            errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+        said.add(text)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: say(f"Warning: {message}", "yellow")
+        try:
+            yield
+        except (ValueError, TypeError, ArithmeticError, OSError) as error:
+            say(f"Error: {error}", "red")
+            raise typer.Exit(2) from None

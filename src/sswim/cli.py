@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,55 +11,37 @@ from rich.console import Console
 from rich.table import Table
 
 from sswim._version import __version__
-from sswim.arguments import aligned, columns_of, covariates_of, figures, option, setting, widths
+from sswim.arguments import (
+    Breaks,
+    Columns,
+    Covariate,
+    Data,
+    Dates,
+    Drop,
+    Json,
+    Known,
+    Missing,
+    Model,
+    Settings,
+    Target,
+    Time,
+    Updatable,
+    aligned,
+    columns_of,
+    covariates_of,
+    executor_of,
+    figures,
+    option,
+    plain_errors,
+    setting,
+    widths,
+)  # fmt: skip
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 Facts = dict[str, Any]  # plain JSON
 console = Console()
-errors = Console(stderr=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
-Data = Annotated[Path, typer.Argument(help="Series as CSV, Parquet or npz, one row per time step.")]
-Model = Annotated[Path, typer.Argument(help="A model that `sswim fit` wrote.")]
-Breaks = Annotated[
-    int | None,
-    typer.Option(
-        help="Cut the series into segments of this many rows, such as steps per day; no window crosses from one into the next."
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any option of the estimator, such as kernel=hat or steps__weights=random; may be repeated."),
-]
-Time = Annotated[str | None, typer.Option(help="Column that holds the times. Default: the first, if it looks like times.")]
-Dates = Annotated[str | None, typer.Option(help="How times are written, such as '%d/%m/%Y %H:%M'.")]
-Covariate = Annotated[list[str] | None, typer.Option(help="A column that is an input but is not forecast; may be repeated.")]
-Known = Annotated[list[str] | None, typer.Option(help="A covariate that is known ahead; may be repeated.")]
-Target = Annotated[list[str] | None, typer.Option(help="A column to forecast, all others being covariates; may be repeated.")]
-Columns = Annotated[list[str] | None, typer.Option(help="A column to use; may be repeated. Default: all.")]
-Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
-Missing = Annotated[str, typer.Option(help="What to do about missing values: error or interpolate.")]
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Say what is wrong with the user's input in one line, without a traceback, and warn of the same thing once."""
-    said: set[str] = set()
-
-    def say(text: str, style: str) -> None:
-        if text not in said:
-            errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-        said.add(text)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: say(f"Warning: {message}", "yellow")
-        try:
-            yield
-        except (ValueError, TypeError, ArithmeticError, OSError) as error:
-            say(f"Error: {error}", "red")
-            raise typer.Exit(2) from None
 
 
 def _print_json(answer: Facts) -> None:
@@ -90,7 +69,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Forecast flights and a wind farm a day ahead, compare with naive forecasts, a ridge and the paper's model; draw it."""
-    with _plain_errors():
+    with plain_errors():
         from sswim.demo import run_demo
         from sswim.writing import PICTURES, check_place
 
@@ -139,20 +118,24 @@ def fit(
     memory: Annotated[str, typer.Option(help="Memory budget.")] = "2GB",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes that compute the sums.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder for partial sums: a stopped fit goes on from them.")] = None,
+    updatable: Updatable = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a model to a series and save it."""
-    with _plain_errors():
-        from sswim.datasets import read_series
+    """Fit a model to a series and save it. The series may be a folder of Parquet files or a Zarr array larger than memory."""
+    with plain_errors():
+        from sswim.datasets import series_at
         from sswim.forecaster import Forecaster
         from sswim.paper import paper_training
         from sswim.writing import check_place
 
         check_place(out, data)
         options: Facts = {"missing": missing, "memory": memory, "device": device, "random_state": seed, "verbose": not as_json}
-        rows = read_series(data, time=time, date_format=date_format, columns=columns, drop=drop or ())
-        seen = covariates_of(list(map(str, rows.columns)), covariate, target)
-        options |= {"covariates": seen, "known": tuple(known or ())}
+        rows, names = series_at(data, {"time": time, "date_format": date_format, "columns": columns, "drop": drop})
+        options |= {"covariates": covariates_of(names, covariate, target), "known": tuple(known or ())}
+        options["executor"] = executor_of(workers, cluster)
         model = (Forecaster.paper if paper else Forecaster)(window, horizon, **options)
         trained = paper_training(training) if paper else training
         given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
@@ -161,13 +144,44 @@ def fit(
             if training is None:
                 raise ValueError("--epochs is for a training by gradients: name one with --training.")
             model.set_params(training__epochs=epochs)
-        model.set_params(**dict(setting(text) for text in settings or ())).fit(rows, breaks=breaks)
-        model.save(out)
+        model.set_params(**dict(setting(text) for text in settings or ())).fit(rows, breaks=breaks, checkpoint=checkpoint)
+        model.save(out, updatable=updatable)
         summary = model.summary()
         if as_json:
             return _print_json({"model": str(out), **summary.to_dict()})
         console.print(summary)
         console.print(f"Saved: {out}", soft_wrap=True)
+
+
+@app.command()
+def update(
+    model: Model,
+    data: Data,
+    out: Annotated[Path | None, typer.Option(help="Where the updated model goes. Default: back to its file.")] = None,
+    forget: Annotated[float | None, typer.Option(help="Half-life in rows: so many rows later, a row counts half.")] = None,
+    time: Time = None,
+    date_format: Dates = None,
+    as_json: Json = False,
+) -> None:
+    """Add rows that follow on those seen so far to a model that was saved with --updatable."""
+    with plain_errors():
+        from sswim.datasets import series_at
+        from sswim.forecaster import Forecaster
+        from sswim.writing import check_place
+
+        place = model if out is None else out
+        check_place(place, data)
+        fitted = Forecaster.load(model).set_params(verbose=not as_json)
+        reading = {"time": time, "date_format": date_format, "columns": columns_of(fitted), "drop": None}
+        fitted.partial_fit(series_at(data, reading)[0], forget=forget)
+        fitted.save(place, updatable=True)
+        past = fitted.model_.past
+        assert past is not None
+        facts = {"model": str(place), "windows": past.seen, "last": past.labels[-1] if past.labels else None}
+        if as_json:
+            return _print_json(facts)
+        until = f", up to {facts['last']}" if facts["last"] else ""
+        console.print(f"Saved: {place}, now of {past.seen:,} windows{until}", soft_wrap=True)
 
 
 @app.command()
@@ -184,7 +198,7 @@ def forecast(
     as_json: Json = False,
 ) -> None:
     """Forecast the rows that follow a series."""
-    with _plain_errors():
+    with plain_errors():
         from sswim.datasets import read_series, write_series
         from sswim.datasets.files import READERS
         from sswim.forecaster import Forecaster
@@ -216,7 +230,7 @@ def evaluate(
     model: Model, data: Data, breaks: Breaks = None, time: Time = None, date_format: Dates = None, as_json: Json = False
 ) -> None:
     """Test a model on every window of a series."""
-    with _plain_errors():
+    with plain_errors():
         from sswim.datasets import read_series
         from sswim.forecaster import Forecaster
 
@@ -250,7 +264,7 @@ def classify(
     as_json: Json = False,
 ) -> None:
     """Classify scikit-learn's digits, which need no files, or images, sounds and events from files."""
-    with _plain_errors():
+    with plain_errors():
         from sswim.demo import run_classification
         from sswim.writing import PICTURES, check_place
 
@@ -299,7 +313,7 @@ def experiment(
     as_json: Json = False,
 ) -> None:
     """Run an experiment, one of the paper's or one of sswim's. An experiment that was stopped continues where it was."""
-    with _plain_errors():
+    with plain_errors():
         from sswim.experiments import render, run
         from sswim.experiments.catalogue import find
         from sswim.experiments.runner import load_runs
@@ -340,7 +354,7 @@ def bench(
     `forecasters` compares sswim with what people would pick instead: errors, seconds of fit and prediction, and peak memory.
     LightGBM and the networks of neuralforecast take part if they are installed, as by `make peers`.
     """
-    with _plain_errors():
+    with plain_errors():
         from sswim.bench import CASES, run
         from sswim.writing import PICTURES, check_place, whole_file
 

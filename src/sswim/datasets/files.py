@@ -10,7 +10,7 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sswim.data import RowSource, open_rows
 from sswim.data.times import parse_times
 from sswim.options import nearest, warn
 from sswim.writing import whole_file
 
-__all__ = ["read_series", "write_series"]
+__all__ = ["read_series", "series_at", "write_series"]
 
 
 # How damaged CSV, npz and Parquet files fail, in pandas, numpy, zipfile and pyarrow.
@@ -60,6 +61,23 @@ class _Wanted:
     date_format: str | None = None
     columns: Sequence[str] | None = None
     drop: Sequence[str] = ()
+
+
+def series_at(path: Path, reading: Mapping[str, object]) -> tuple[pd.DataFrame | RowSource, list[str]]:
+    """Return the series of a file, or of a folder or array that is read as it is needed, and the names of its columns.
+
+    `reading` are options of `read_series`, None where they are not given.
+    """
+    given = {name: value for name, value in reading.items() if value is not None}
+    if not path.is_dir() and path.suffix != ".npy":
+        frame = read_series(path, **given)  # type: ignore[arg-type]
+        return frame, list(map(str, frame.columns))
+    source = open_rows(path)
+    assert source is not None
+    names = [] if source.columns is None else list(map(str, source.columns))
+    if given and given != {"columns": names}:
+        raise ValueError(f"{path}: {', '.join(given)} is for files that are read whole. Store the columns that you need.")
+    return source, names
 
 
 def read_series(
