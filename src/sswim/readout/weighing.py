@@ -14,7 +14,7 @@ errors make up for those of others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -264,18 +264,25 @@ def weigh(
             models.append(search.add("all channels, on top of shared weights", furthest, common, shared=False, least=SEVERE)[1])
             models.append(search.add("all channels, on top of weights per channel", own, common, shared=False, least=SEVERE)[1])
     if present("ahead"):
-        name = "known ahead, shared weights"
-        sizes = [size(lags=1.0, heights=height, extra=ratio, ahead=ratio) for ratio in RATIOS]
-        tried = [search.add(name, start, s, shared=True) for s in sizes]
-        models.append(min(tried, key=lambda t: t[0])[1])
-        if channels > 1:
-            each = size(lags=1.0, heights=height, ahead=1.0)
-            models.append(search.add("known ahead, weights per channel", start, each, shared=False, company=0.0)[1])
-            models.append(search.add("known ahead, adjusted per channel", models[-2], each, shared=False)[1])
-            if present("common"):
-                models.append(search.add("known ahead, all channels", models[-1], common, shared=False, least=SEVERE)[1])
+        models += _known_ahead(search, start, size, height, common if present("common") else None)
     shares, gains = stack(search.products(models), models.index(plain), says=says)
     return Weighed(models, shares, gains, naive, one)
+
+
+def _known_ahead(
+    search: _Weighing, start: Model, size: Callable[..., Tensor], height: float, common: Tensor | None
+) -> list[Model]:
+    """Return models that also read what is known ahead."""
+    sizes = [size(lags=1.0, heights=height, extra=ratio, ahead=ratio) for ratio in RATIOS]
+    tried = [search.add("known ahead, shared weights", start, s, shared=True) for s in sizes]
+    models = [min(tried, key=lambda t: t[0])[1]]
+    if search.channels > 1:
+        each = size(lags=1.0, heights=height, ahead=1.0)
+        own = search.add("known ahead, weights per channel", start, each, shared=False, company=0.0)[1]
+        models += [own, search.add("known ahead, adjusted per channel", models[0], each, shared=False)[1]]
+        if common is not None:
+            models.append(search.add("known ahead, all channels", models[-1], common, shared=False, least=SEVERE)[1])
+    return models
 
 
 def stack(
