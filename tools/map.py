@@ -24,6 +24,7 @@ CARRIERS = (
     "add_up",
     "on_threads",
     "on_threads.<locals>.work",
+    "total",
     "SupportSearch.find",
 )
 
