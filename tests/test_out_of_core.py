@@ -180,6 +180,20 @@ def test_several_stored_series_and_breaks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(other.predict(stacked), other.predict(np.array(stacked)))
 
 
+def test_stored_rows_go_on_where_a_fit_ended(tmp_path, monkeypatch):
+    WIND.iloc[:600].to_parquet(tmp_path / "first.parquet")
+    WIND.iloc[600:].to_parquet(tmp_path / "second.parquet", row_group_size=100)
+    known = forecaster().fit(WIND.iloc[:600]).partial_fit(WIND.iloc[600:])
+    monkeypatch.setattr(sswim.data.encoder, "ENCODED", IN_RUNS)
+    model = forecaster().fit(tmp_path / "first.parquet").partial_fit(tmp_path / "second.parquet")
+    for one, other in zip(state(model), state(known), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(model.predict(WIND), known.predict(WIND), rtol=1e-12)
+    WIND.to_parquet(tmp_path / "whole.parquet")
+    one, other = (m.cross_validate(x, folds=2) for m, x in ((known, WIND), (model, tmp_path / "whole.parquet")))
+    pd.testing.assert_frame_equal(one.forecasts, other.forecasts, check_index_type=False)
+
+
 def test_gaps_in_the_times_of_parquet_files_split_a_series(tmp_path, monkeypatch):
     gappy = WIND.drop(index=WIND.index[[100, 101, 500]])
     gappy.reset_index(names="when").to_parquet(tmp_path / "rows.parquet", row_group_size=64)  # a column, not an index

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from sswim.data.rows import StoredRows
 from sswim.data.series import Series, SeriesLike
 from sswim.evaluate.metrics import Evaluation
 from sswim.forecasts import ForecastModel
@@ -84,7 +85,6 @@ class CrossValidation:
 def cross_validate(model: ForecastModel, X: SeriesLike, folds: Folds, run: Run) -> CrossValidation:
     """Return the errors of a fitted model whose output is solved for again from the rows before each test part."""
     series, span = model.series(X), model.window + model.horizon
-    series = replace(series, indexes=[series.labels(number) for number in range(len(series.segments))])
     if len(series.segments) > 1:
         raise ValueError(
             f"series: a back-test needs one series without a gap, got {len(series.segments)} segments. Insert the absent rows "
@@ -174,8 +174,9 @@ def _without_old(model: ForecastModel, train: int, run: Run) -> tuple[int, Forec
 
 def _cut(series: Series, first: int, last: int) -> Series:
     """Return some rows of a series of one segment."""
-    index = series.indexes[0]
-    return replace(series, segments=[series.segments[0][first:last]], indexes=[None if index is None else index[first:last]])
+    rows, index = series.segments[0], series.labels(0)
+    part = rows.cut(first, last) if isinstance(rows, StoredRows) else rows[first:last]
+    return replace(series, segments=[part], indexes=[None if index is None else index[first:last]])
 
 
 def _labelled(
@@ -185,7 +186,7 @@ def _labelled(
     values = np.stack([forecast for _, forecast in forecasts])
     if names is None:
         return values
-    index = series.indexes[0]
+    index = series.labels(0)
     assert index is not None
     cutoffs = np.repeat([cutoff for cutoff, _ in forecasts], horizon)
     times = cutoffs + np.tile(np.arange(1, horizon + 1), len(forecasts))
