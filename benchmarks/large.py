@@ -119,7 +119,7 @@ def workers_of(pid):
 
 
 def kills(runs=20):
-    """A worker of two is killed at a random time."""
+    """Kill a worker of two at a random time."""
     rows, random_ = series(16000, 24), random.Random(0)
     torch.set_num_threads(1)
     options = {"executor": Processes(2)}
@@ -149,7 +149,7 @@ def kills(runs=20):
 
 
 def driver(runs=4):
-    """The process that fits is killed, and started again."""
+    """Kill the process that fits, and start it again."""
     code = (
         "import sys; sys.path.insert(0, {here!r}); from large import *\n"
         "rows = series(16000, 24); torch.set_num_threads(1)\n"
@@ -182,7 +182,7 @@ def driver(runs=4):
 
 
 def stored(gigabytes=20.0):
-    """A Zarr array on disk, fitted, and read alone."""
+    """Fit a Zarr array on disk, and read it alone."""
     import zarr
 
     channels, chunk = 50, 20_000

@@ -140,7 +140,9 @@ class UpdatableClassifier(Estimator[ClassModel]):
     def _update(self) -> Run:
         return Run(self.model_.memory, 0, self.verbose, True, self._adder())
 
-    def partial_fit(self, X: object, y: npt.ArrayLike, *, forget: float | None = None) -> Self:
+    def partial_fit(
+        self, X: object, y: npt.ArrayLike, classes: npt.ArrayLike | None = None, *, forget: float | None = None
+    ) -> Self:
         """Go on with new samples of the same classes; an unfitted model is fitted.
 
         The hidden layers and the scaling of intensities stay. The samples are added to the sums, and the output is solved for
@@ -151,9 +153,16 @@ class UpdatableClassifier(Estimator[ClassModel]):
         X : as in `fit`
         y : array of shape (samples,)
             Labels, all of them known.
+        classes : array, optional
+            All labels, as scikit-learn wants them in a first call. The first samples must hold each of them.
         forget : float, optional
             Half-life in samples: so many samples later, a sample counts half. Default: all count alike.
         """
+        known = self.model_.classes if "model_" in vars(self) else np.unique(self._flat(y))
+        if classes is not None and not np.array_equal(np.unique(self._flat(classes)), known):
+            raise ValueError(
+                f"classes must be those of the first samples, {known.tolist()}, got {np.unique(classes).tolist()}."
+            )
         if "model_" not in vars(self):
             return self.fit(X, y)
         half_life = check_forget(forget)

@@ -135,17 +135,17 @@ class LabelledSamples(Samples):
 def digests(values: Tensor | EventStreams | StoredSamples) -> Tensor:
     """Return a number in [0, 1) for each sample, which its own contents determine: as good as random.
 
-    So a sample is for validation whenever and in whose company it comes, and so are copies of it.
+    So a sample is for validation whenever and in whose company it comes, and so are copies of it. The order of its channels
+    does not matter, nor do silent ones.
     """
     found = torch.empty(len(values), dtype=torch.float64)
     for part in torch.arange(len(values)).split(1024):
         batch = values[part] if isinstance(values, Tensor) else values.batch(part)
         if isinstance(batch, EventBatch):
             sizes = torch.bincount(batch.samples, minlength=len(part)).tolist()
-            times, channels = batch.times.float().split(sizes), batch.channels.int().split(sizes)
-            contents = [t.numpy().tobytes() + c.numpy().tobytes() for t, c in zip(times, channels, strict=True)]
+            ranked = [times.sort().values for times in batch.times.float().split(sizes)]
         else:
-            contents = [sample.float().numpy().tobytes() for sample in batch]
-        hashed = [int.from_bytes(blake2b(c, digest_size=4).digest(), "little") for c in contents]
+            ranked = [sample[sample != 0] for sample in batch.flatten(1).float().sort(dim=1).values]
+        hashed = [int.from_bytes(blake2b(r.numpy().tobytes(), digest_size=4).digest(), "little") for r in ranked]
         found[part] = torch.tensor(hashed, dtype=torch.float64) / 2**32
     return found
