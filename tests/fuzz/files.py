@@ -126,14 +126,21 @@ def models() -> list[tuple[bytes, Callable[[Path], Any]]]:
 
         return read
 
+    def go_on(path: Path) -> Any:
+        model = Forecaster.load(path)
+        if model.report_.solution.record is None:
+            raise ValueError(f"{path}: has no sums.")
+        return [model.partial_fit(x.to_numpy()[:8]).predict(x).to_numpy(), model.predict_interval(x)[0]]
+
     found = [(saved(model.fit(x)), forecast) for model in forecasters]
+    found += [(saved(model, updatable=True), go_on) for model in forecasters[:2]]
     return found + [(saved(model.fit(X, y)), classify(X)) for model, X, y in classifiers]
 
 
-def saved(model: Any) -> bytes:
+def saved(model: Any, **options: Any) -> bytes:
     """Return the bytes of a model's file."""
     with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder) / "m.sswim")
+        model.save(Path(folder) / "m.sswim", **options)
         return (Path(folder) / "m.sswim").read_bytes()
 
 

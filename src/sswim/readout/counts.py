@@ -155,18 +155,12 @@ class CountsSums:
 
 @dataclass(frozen=True)
 class CountsWork:
-    """What is needed to sum up samples' traces, here or elsewhere: of the first `limit` samples they are kept."""
+    """What is needed to sum up samples' traces: of the first `limit` samples they are kept."""
 
-    kind = CountsSums
     network: SpikingNetwork
     samples: Samples
     limit: int
     memory: int
-
-    def digest(self, groups: Sequence[Sequence[slice]]) -> str:
-        """Return a text that tells these sums from others."""
-        shown = self.samples.targets(slice(0, 1000)).argmax(dim=2).tolist()
-        return self.network.digest(len(self.samples), self.limit, groups, self.memory, shown)
 
     def sums(self, parts: Iterable[slice]) -> CountsSums:
         """Return the sums of runs of samples."""
@@ -183,8 +177,23 @@ class CountsWork:
         return CountsSums(sums, kept)
 
 
-def _sum_counts(work: CountsWork, part: slice) -> CountsSums:
-    """Return the sums of a run of samples."""
+@dataclass(frozen=True)
+class BothCounts:
+    """What is needed to sum up training and validation samples elsewhere."""
+
+    kind = CountsSums
+    works: tuple[CountsWork, ...]
+
+    def digest(self, groups: Sequence[Sequence[tuple[int, slice]]]) -> str:
+        """Return a text that tells these sums from others."""
+        first = self.works[0]
+        shown = first.samples.targets(slice(0, 1000)).argmax(dim=2).tolist()
+        return first.network.digest([(len(work.samples), work.limit, work.memory) for work in self.works], groups, shown)
+
+
+def _sum_counts(both: BothCounts, item: tuple[int, slice]) -> CountsSums:
+    """Return the sums of a run of training samples, or of validation samples."""
+    work, part = both.works[item[0]], item[1]
     runs = batches(part.stop - part.start, work.network.batch_size(work.memory // PIECES))
     return work.sums(slice(run.start + part.start, run.stop + part.start) for run in runs)
 
@@ -259,13 +268,14 @@ class CountsRecord:
         # Samples come in random order, so the first ones stand for all.
         total = len(split.train) + len(split.held_out)
         room = run.budget / (2 * features * max(total, 1)) if self.loss == "log_loss" else 0.0
-        found = []
-        for samples in (split.train, split.held_out):
-            work = CountsWork(network, samples, math.ceil(room * len(samples)), run.budget)
-            if run.elsewhere and len(samples):
-                found.append(next(run.sums(_sum_counts, [batches(len(samples), ITEM)], work)))
-            else:
-                found.append(work.sums(run.count(batches(len(samples), network.batch_size(run.budget)))))
+        parts = split.train, split.held_out
+        works = [CountsWork(network, samples, math.ceil(room * len(samples)), run.budget) for samples in parts]
+        if run.elsewhere and all(map(len, parts)):
+            groups = [[(number, part) for part in batches(len(samples), ITEM)] for number, samples in enumerate(parts)]
+            found = list(run.sums(_sum_counts, groups, BothCounts(tuple(works))))
+        else:
+            size = network.batch_size(run.budget)
+            found = [work.sums(run.count(batches(len(work.samples), size))) for work in works]
         return [part.sums for part in found], [part.kept for part in found]
 
     @torch.no_grad()

@@ -75,27 +75,27 @@ class SampleSums:
 
 @dataclass(frozen=True)
 class SampleWork:
-    """What is needed to sum up samples elsewhere."""
+    """What is needed to sum up training and validation samples elsewhere."""
 
     kind = SampleSums
     source: TraceSource
-    samples: Samples
-    held_out: bool
+    split: Split
 
-    def digest(self, groups: Sequence[Sequence[slice]]) -> str:
+    def digest(self, groups: Sequence[Sequence[tuple[bool, slice]]]) -> str:
         """Return a text that tells these sums from others."""
-        inputs = self.samples.inputs(slice(0, 2))
+        inputs = self.split.train.inputs(slice(0, 2))
         shown = inputs.numpy().tobytes() if isinstance(inputs, Tensor) else inputs.times.numpy().tobytes()
-        return self.source.network.digest(len(self.samples), self.held_out, groups, self.source.memory, shown)
+        return self.source.network.digest(groups, self.source.memory, shown)
 
 
-def _sum_samples(common: SampleWork, part: slice) -> SampleSums:
-    """Return the sums of a run of samples."""
-    source, samples = common.source.again(), Part(common.samples, part.start, part.stop)
+def _sum_samples(common: SampleWork, item: tuple[bool, slice]) -> SampleSums:
+    """Return the sums of a run of training samples, or of validation samples."""
+    source, (train, part) = common.source.again(), item
+    samples = Part(common.split.train if train else common.split.held_out, part.start, part.stop)
     run = Run(source.memory)
-    if common.held_out:
-        return SampleSums(tuple(source.held_out_sums(samples, [None] * len(source.traces), run)))
-    return SampleSums(tuple(source.train_sums(samples, run)), source.squared_counts)
+    if train:
+        return SampleSums(tuple(source.train_sums(samples, run)), source.squared_counts)
+    return SampleSums(tuple(source.held_out_sums(samples, [None] * len(source.traces), run)))
 
 
 class _TraceSums:
@@ -164,12 +164,19 @@ class TraceSource:
         """Bytes that the sums of training and validation samples take."""
         return 2 * len(self.traces) * self.network.hidden[-1] ** 2 * 8
 
+    def both_sums(self, split: Split, run: Run) -> tuple[SampleSums, SampleSums]:
+        """Return the sums of training and of validation samples for each trace."""
+        if run.elsewhere and len(split.train) and len(split.held_out):
+            parts = (True, split.train), (False, split.held_out)
+            groups = [[(train, part) for part in batches(len(samples), ITEM)] for train, samples in parts]
+            found = run.sums(_sum_samples, groups, SampleWork(self, split))
+            return next(found), next(found)
+        train = tuple(self.train_sums(split.train, run))
+        held_out = self.held_out_sums(split.held_out, [None] * len(self.traces), run)
+        return SampleSums(train, self.squared_counts), SampleSums(tuple(held_out))
+
     def train_sums(self, samples: Samples, run: Run) -> list[Sums]:
         """Return the sums of training samples for each trace."""
-        if run.elsewhere and len(samples):
-            found = next(run.sums(_sum_samples, [batches(len(samples), ITEM)], SampleWork(self, samples, False)))
-            self.squared_counts += found.squared_counts
-            return list(found.sums)
         gathered = self._gather()
         for part in run.count(batches(len(samples), self.network.batch_size(self.memory))):
             x, y = samples.inputs(part), samples.targets(part).to(self.readout.weights.device)
@@ -207,8 +214,6 @@ class TraceSource:
     def held_out_sums(self, samples: Samples, bases: Sequence[Tensor | None], run: Run) -> list[Sums]:
         """Return the sums of validation samples for each trace, of the features multiplied by its basis, if there is one."""
         network, neurons = self.network, self.network.hidden[-1]
-        if run.elsewhere and len(samples) and all(basis is None for basis in bases):
-            return list(next(run.sums(_sum_samples, [batches(len(samples), ITEM)], SampleWork(self, samples, True))).sums)
         sizes = [neurons if basis is None else basis.shape[1] for basis in bases]
         device = self.readout.weights.device
         sums = [Sums(n, len(m), network.horizon, device=device) for n, m in zip(sizes, self.members, strict=True)]
@@ -277,9 +282,8 @@ class VoltageRecord:
         """Return the record with new samples."""
         source, new = self._source(network, run.budget), split.faded(forget)
         with run.step("output weights"):
-            train = source.train_sums(new.train, run)
-            held_out = source.held_out_sums(new.held_out, [None] * len(source.traces), run)
-        record = replace(self, train=tuple(train), held_out=tuple(held_out), squared_counts=source.squared_counts)
+            train, held_out = source.both_sums(new, run)
+        record = replace(self, train=train.sums, held_out=held_out.sums, squared_counts=train.squared_counts)
         return self.merged(record, split.fade(forget))
 
     def merged(self, other: VoltageRecord, fade: float = 1.0) -> VoltageRecord:

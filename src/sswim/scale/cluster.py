@@ -110,6 +110,8 @@ class _Flow:
         # A task can be done again if a worker dies. Data that `scatter` sends would be lost.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             self.shared = client.submit(pickle.loads, pickle.dumps(shared, protocol=5), pure=False)
+        # Dask gives work to whoever has what it needs: let all have it.
+        client.replicate([self.shared])
 
     def threads(self) -> int:
         """Return how many tasks the cluster can run at the same time. Workers come and go."""
