@@ -104,7 +104,10 @@ def executors():
             "2 processes": sums_of(2, rows, **options),
         }
         for workers in (1, 2):
-            with LocalCluster(workers, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+            with (
+                LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+                Client(cluster) as client,
+            ):
                 results[f"dask, {workers}"] = sums_of(client, rows, **options)
         found[name] = {key: {"sums": step, "fit": whole} for key, (step, whole, _) in results.items()}
         forecasts = [forecast for _, _, forecast in results.values()]

@@ -369,7 +369,7 @@ def test_baselines_know_the_truth_they_should(walk):
 
 def test_there_are_few_parameters():
     for estimator in (Forecaster, Classifier):
-        assert len(inspect.signature(estimator).parameters) <= 18
+        assert len(inspect.signature(estimator).parameters) <= 19
 
 
 OURS = {"temporal": "spread", "pairs": "spread", "normalizer": "diverse", "span": "window"}
@@ -557,6 +557,7 @@ OTHER = {
     "dtype": "float64",
     "device": "meta",
     "memory": 10**6,
+    "executor": 2,
     "random_state": 7,
     "verbose": 3,
 }

@@ -105,3 +105,11 @@ def test_short_recordings_go_on_in_one_block_and_long_ones_begin_their_own():
 def test_sums_of_another_layout_are_refused():
     with pytest.raises(ValueError, match="must come from one fit"):
         add(Ledger(100, 4), [(0, 0, 60, True)]).merged(add(Ledger(90, 4), [(0, 0, 60, True)]))
+
+
+def test_what_decides_grows_by_a_quarter_at_a_time():
+    ledger, decided = Ledger(80, 8), []
+    for first in range(0, 160, 10):
+        ledger = add(ledger, [(0, first, first + 10, first == 0)])
+        decided.append(ledger.decided)
+    assert decided == [1, 2, 3, 4, 5, 6, 7, 8, 8, 10, 10, 12, 12, 12, 15, 15]

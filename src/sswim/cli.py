@@ -126,7 +126,7 @@ def fit(
 ) -> None:
     """Fit a model to a series and save it. The series may be a folder of Parquet files or a Zarr array larger than memory."""
     with plain_errors():
-        from sswim.datasets import series_at
+        from sswim.datasets.files import series_at
         from sswim.forecaster import Forecaster
         from sswim.paper import paper_training
         from sswim.writing import check_place
@@ -165,7 +165,7 @@ def update(
 ) -> None:
     """Add rows that follow on those seen so far to a model that was saved with --updatable."""
     with plain_errors():
-        from sswim.datasets import series_at
+        from sswim.datasets.files import series_at
         from sswim.forecaster import Forecaster
         from sswim.writing import check_place
 

@@ -46,8 +46,8 @@ class UpdatableForecaster(Estimator[ForecastModel]):
         """Go on with rows that follow on those seen so far; an unfitted model is fitted.
 
         The hidden layers and the scaling of what they see stay. The rows are added to the sums, and the output is solved for
-        anew: forecasts are those of `refit` with all rows. What the output reads, and how much, is chosen again whenever a
-        block in time is complete. Intervals come from the errors that the model made on new rows before it knew them.
+        anew: forecasts are those of `refit` with all rows. What the output reads, and how much, is chosen again whenever there
+        are a quarter more blocks in time. Intervals come from the errors that the model made on new rows before it knew them.
 
         Parameters
         ----------

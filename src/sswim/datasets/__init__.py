@@ -2,7 +2,7 @@
 
 from sswim.datasets.audio import load_fsdd
 from sswim.datasets.departures import load_departures
-from sswim.datasets.files import read_series, series_at, write_series
+from sswim.datasets.files import read_series, write_series
 from sswim.datasets.images import data_folder, load_images, read_idx
 from sswim.datasets.ltsf import LTSF, LtsfSet, load_ltsf, ltsf_set
 from sswim.datasets.nmnist import load_nmnist
@@ -33,7 +33,6 @@ __all__ = [
     "read_idx",
     "read_series",
     "read_text",
-    "series_at",
     "series_set",
     "write_series",
 ]

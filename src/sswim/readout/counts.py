@@ -136,19 +136,20 @@ class CountsSums:
     def tensors(self) -> dict[str, Tensor]:
         """Return all that they hold, by name."""
         features, labels, weights = self.kept.joint()
-        plain = torch.tensor([self.kept.limit, self.kept.dtype == torch.float64, weights is not None], dtype=torch.float64)
+        plain = [self.kept.limit, self.kept.dtype == torch.float64, weights is not None, *self.kept.sizes]
         counts = torch.zeros(0) if weights is None else weights
-        kept = {"features": features, "labels": labels, "weights": counts, "plain": plain}
+        kept = {"features": features, "labels": labels, "weights": counts, "plain": torch.tensor(plain, dtype=torch.float64)}
         return SampleSums((self.sums,)).tensors() | {f"kept.{name}": value for name, value in kept.items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> CountsSums:
         """Return the sums that `tensors` gave."""
         features, labels, weights, plain = (tensors[f"kept.{name}"] for name in ("features", "labels", "weights", "plain"))
-        kept = KeptFeatures(int(plain[0]))
-        if len(labels):
-            dtype = torch.float64 if plain[1] else torch.float32
-            kept.add(features.to(dtype), labels, weights if plain[2] else None)
+        kept, dtype = KeptFeatures(int(plain[0])), torch.float64 if plain[1] else torch.float32
+        sizes = plain[3:].int().tolist()  # as before: the order of additions must not change
+        counts = weights.split(sizes) if plain[2] else [None] * len(sizes)
+        for f, l, w in zip(features.split(sizes, dim=1), labels.split(sizes), counts, strict=True):
+            kept.add(f.to(dtype), l, w)
         sums = SampleSums.from_tensors({name: v for name, v in tensors.items() if not name.startswith("kept.")})
         return cls(sums.sums[0], kept)
 

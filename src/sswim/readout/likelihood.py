@@ -74,6 +74,11 @@ class KeptFeatures:
         return features.cpu(), self.labels.cpu(), None if alike else torch.cat(counts)
 
     @property
+    def sizes(self) -> list[int]:
+        """Numbers of samples that were added at once."""
+        return [len(labels) for _, labels, _ in self._batches]
+
+    @property
     def size(self) -> int:
         """Bytes that the features take."""
         return sum(features.nbytes for features, _, _ in self._batches)

@@ -110,9 +110,8 @@ class LagRecord:
         return self._with(self.ledger.merged(other.ledger), torch.cat([self.errors, other.errors])[-KEPT:])
 
     def _with(self, ledger: Ledger, errors: Tensor) -> LagRecord:
-        """Return the record with another ledger: what was chosen stays as long as no block is new."""
-        before = self.ledger
-        same = (ledger.step, len(ledger.blocks)) == (before.step, len(before.blocks)) or len(ledger.blocks) < 2
+        """Return the record with another ledger: what was chosen stays as long as the blocks that decide are the same."""
+        same = (ledger.step, ledger.decided) == (self.ledger.step, self.ledger.decided) or len(ledger.blocks) < 2
         return replace(self, ledger=ledger, weighed=self.weighed if same else None, errors=errors)
 
     @torch.no_grad()
@@ -139,15 +138,15 @@ class LagRecord:
                 raise ValueError("series: too short, its windows fill no two blocks.")
             return self.weighed
         sizes = readout.sizes
-        gap = 1 if len(ledger.blocks) >= 5 and (sizes.window + sizes.horizon) / ledger.length >= OVERLAP else 0
+        gap = 1 if ledger.decided >= 5 and (sizes.window + sizes.horizon) / ledger.length >= OVERLAP else 0
         return weigh(
-            ledger.parts(),
+            ledger.parts()[: ledger.decided],
             readout.parts,
             naive_weights(readout),
             gap=gap,
             height=sizes.window**0.5,
             compared=min(12 * readout.outputs, 400),
-            says=ledger.says,
+            says=ledger.says[: ledger.decided],
         )
 
     def solution(self, readout: LagReadout) -> Solution:
