@@ -106,7 +106,7 @@ class Ledger:
 
     @property
     def decided(self) -> int:
-        """Number of blocks, the first ones, that something is chosen on: a quarter more each time, so that it is seldom done."""
+        """Number of blocks, the first ones, that something is chosen on: a quarter more each time, so it is seldom done."""
         found = self.count
         while round(1.25 * found) <= len(self.blocks):
             found = round(1.25 * found)
