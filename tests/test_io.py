@@ -284,9 +284,7 @@ def test_files_of_an_older_format_are_refused(model, tmp_path):
     path = tmp_path / "m.sswim"
     model[0].save(path)
     rewritten(path, lambda header, tensors: header.update(format_version=1, sswim_version="0.1.0"))
-    with pytest.raises(
-        ValueError, match=r"written in format 1 by sswim 0.1.0, .* reads formats 3 and 4\. Fit"
-    ):
+    with pytest.raises(ValueError, match=r"written in format 1 by sswim 0.1.0, .* reads formats 3 and 4\. Fit"):
         Forecaster.load(path)
 
 
