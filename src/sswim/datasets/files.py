@@ -69,6 +69,8 @@ def series_at(path: Path, reading: Mapping[str, object]) -> tuple[pd.DataFrame |
     `reading` are options of `read_series`, None where they are not given.
     """
     given = {name: value for name, value in reading.items() if value is not None}
+    if path.suffix in ("", ".npy", ".zarr") and not path.exists():
+        raise FileNotFoundError(f"{path}: no such file or folder.")
     if not path.is_dir() and path.suffix != ".npy":
         frame = read_series(path, **given)  # type: ignore[arg-type]
         return frame, list(map(str, frame.columns))
