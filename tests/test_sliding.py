@@ -48,7 +48,7 @@ def test_exact_sampling_is_the_same_with_and_without(generator, monkeypatch):
     results = []
     for shared in (True, False):
         if not shared:
-            monkeypatch.setattr("sswim.readout.trajectory.shiftable", lambda *_: False)
+            monkeypatch.setattr("sswim.readout.gathered.shiftable", lambda *_: False)
         net = SpikingNetwork(3, 3, window=24, horizon=6, hidden=(25,), output_kernel="exponential", dtype=torch.float64)
         report = sample(net, x, y, readout=Trajectory(assembly="exact", supports="fixed"), random_state=0)
         results.append((net(x).detach(), report))
