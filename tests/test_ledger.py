@@ -113,3 +113,5 @@ def test_what_decides_grows_by_a_quarter_at_a_time():
         ledger = add(ledger, [(0, first, first + 10, first == 0)])
         decided.append(ledger.decided)
     assert decided == [1, 2, 3, 4, 5, 6, 7, 8, 8, 10, 10, 12, 12, 12, 15, 15]
+    few = add(Ledger(20, 2), [(0, 0, 35, True)])
+    assert few.decided == 3, "two blocks grow, too"

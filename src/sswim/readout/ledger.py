@@ -107,9 +107,9 @@ class Ledger:
     @property
     def decided(self) -> int:
         """Number of blocks, the first ones, that something is chosen on: a quarter more each time, so it is seldom done."""
-        found = self.count
-        while round(1.25 * found) <= len(self.blocks):
-            found = round(1.25 * found)
+        found = following = self.count
+        while following <= len(self.blocks):
+            found, following = following, max(following + 1, round(1.25 * following))
         return min(found, len(self.blocks))
 
     @property
