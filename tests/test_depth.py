@@ -6,6 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from sswim import Classifier, Counts
+from sswim.data.labelled import digests
 from sswim.options import Randomness
 from sswim.sampling import STEPS
 from sswim.steps import DotWeights, RandomWeights, ReceptiveFields, ResidualDepth
@@ -113,15 +114,16 @@ def test_depth_of_a_classifier(digits):
     assert torch.equal(random[0].network_.layers[1].weights, random[1].network_.layers[1].weights)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_residual_depth_finds_what_few_samples_need(seed):
+def test_residual_depth_finds_what_few_samples_need():
     """The first layer explains most classes. What is left is an interaction that matters to a quarter of the samples."""
-    (X, y), (Xt, yt) = rare(1000, 0), rare(600, 1)
-    plain, residual = (
-        classifier((30, 80), depth=d, initial_batch=300, random_state=seed).fit(X, y).score(Xt, yt)
-        for d in ("plain", "residual")
-    )
-    assert residual > plain + 0.02
+    (X, y), (Xt, yt) = rare(1000, 0), rare(2000, 1)
+    X, Xt = X.clip(-1, 3), Xt.clip(-1, 3)
+    gains = []
+    for seed in range(4):
+        model = classifier((30, 80), initial_batch=300, random_state=seed)
+        plain, residual = (model.set_params(steps__depth=d).fit(X, y).score(Xt, yt) for d in ("plain", "residual"))
+        gains.append(residual - plain)
+    assert min(gains) > 0 and np.mean(gains) > 0.03
 
 
 def test_what_a_deeper_layer_sees():
@@ -142,6 +144,7 @@ def test_what_a_deeper_layer_sees():
     # The report tells the samples' numbers in the order that they were shuffled into.
     seed = int(np.random.SeedSequence(Randomness(0).seed).generate_state(1)[0])
     shuffled = torch.randperm(1200, generator=torch.Generator().manual_seed(seed))
+    shuffled = shuffled[~(digests(torch.as_tensor(X[:1200])) < model.validation)[shuffled]]  # those for training
     spikes = model.network_.simulate(model.model_.samples(X[shuffled[pairs[:, 0]]]).inputs(slice(None))).spikes[0]
     assert torch.equal(spikes.sum(dim=1), seen["counts"][seen["centres"]])
     assert "l2, residual" in str(model.summary())
