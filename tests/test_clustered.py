@@ -108,6 +108,11 @@ def test_two_processes_read_a_stored_series(tmp_path):
     assert np.array_equal(found, forecast("default", open_rows(tmp_path / "wind.parquet"), memory="40MB"))
 
 
+def test_sums_cannot_be_taken_up_without_a_seed(tmp_path):
+    with pytest.raises(ValueError, match="checkpoint needs a number as random_state, got None"):
+        forecast("default", random_state=None, checkpoint=tmp_path)
+
+
 def test_wrong_executors_are_refused():
     for executor in ("cluster", 0, 1.5, object()):
         with pytest.raises((TypeError, ValueError), match="executor"):

@@ -146,7 +146,7 @@ def _models(
 
 
 def in_blocks(model: ForecastModel, train: int) -> ForecastModel:
-    """Return a model whose blocks in time are laid out anew: as many as in its fit, for so many rows, all equally long."""
+    """Return a model with a new layout of blocks: as many as in its fit, equally long, for a training part of `train` rows."""
     record = model.report.solution.record
     if not isinstance(record, LagRecord):
         raise ValueError("train: rows can be taken out of the sums of a direct readout only. Use train=None.")

@@ -158,7 +158,7 @@ def update(
     model: Model,
     data: Data,
     out: Annotated[Path | None, typer.Option(help="Where the updated model goes. Default: back to its file.")] = None,
-    forget: Annotated[float | None, typer.Option(help="Half-life in rows: so many rows later, a row counts half.")] = None,
+    forget: Annotated[float | None, typer.Option(help="Half-life of what was learnt, in rows. Default: none.")] = None,
     time: Time = None,
     date_format: Dates = None,
     as_json: Json = False,

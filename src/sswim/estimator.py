@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -10,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sswim import io
 from sswim.network.network import SpikingNetwork
-from sswim.options import Adder, Options, nearest
+from sswim.options import Adder, Options, Run, Seed, nearest
 from sswim.report import Facts, SamplingReport, TrainingReport
 from sswim.scale import Kept, resolve_executor
 
@@ -30,6 +31,11 @@ class FittedModel(Protocol):
         """What the fit did."""
         ...
 
+    @property
+    def memory(self) -> int:
+        """Budget in bytes."""
+        ...
+
 
 M = TypeVar("M", bound=FittedModel)
 
@@ -39,6 +45,8 @@ class Estimator(BaseEstimator, Generic[M]):
 
     model_: M
     executor: object
+    random_state: Seed
+    verbose: int
     # The class of `model_`.
     model_type: ClassVar[type]
 
@@ -86,8 +94,17 @@ class Estimator(BaseEstimator, Generic[M]):
         """Return who computes sums, and keeps them in a folder on request; None for this process alone."""
         if self.executor is None and checkpoint is None:
             return None
+        if checkpoint is not None and not isinstance(self.random_state, numbers.Integral):
+            raise ValueError(
+                f"checkpoint needs a number as random_state, got {self.random_state!r}: otherwise a second start samples other "
+                "hidden layers, and the sums are of no use to it."
+            )
         executor = resolve_executor(self.executor)
         return (executor if checkpoint is None else Kept(executor, checkpoint)).sums
+
+    def _update(self) -> Run:
+        """Return how an update of the fitted model is run."""
+        return Run(self.model_.memory, 0, self.verbose, True, self._adder())
 
     def _fitted(self, name: str) -> M:
         """Return the fitted model, for the attribute `name`."""

@@ -92,7 +92,7 @@ class Forecaster(UpdatableForecaster):
         Memory budget, such as ``"2GB"``. It decides how much is computed at once, and not what comes out. The sums of a fit
         are kept for updates (`partial_fit`, `merge`) if they take at most half of it.
     executor : int, str, distributed.Client or Executor, optional
-        Who computes the sums over all windows: so many processes, the Dask cluster at an address such as
+        Who computes the sums over all windows: a number of processes, the Dask cluster at an address such as
         ``"tcp://host:8786"``, or an object from `sswim.scale`. Default: threads of this process. The result is the same.
     random_state : int or numpy generator, optional
         Same seed, same model.

@@ -25,7 +25,7 @@ from sswim.writing import check_place
 __all__ = ["FORMAT_VERSION", "load", "save"]
 
 # Of models, and of models with the sums that they can be updated from.
-FORMATS = FORMAT_VERSION, _ = 3, 4
+FORMAT_VERSION, UPDATABLE_VERSION = FORMATS = 3, 4
 E = TypeVar("E")
 Json = Any  # what the json module writes and reads
 # Values within values, at most.
@@ -181,7 +181,7 @@ def save(model: Any, path: str | os.PathLike[str], *, updatable: bool = False) -
     updates = pack(model.model_) if updatable else None
     params = {k: v for k, v in model.get_params(deep=False).items() if k not in LOCAL}
     header = {
-        "format_version": FORMAT_VERSION + updatable,
+        "format_version": UPDATABLE_VERSION if updatable else FORMAT_VERSION,
         "sswim_version": __version__,
         "kind": type(model).__name__,
         "model": write("model", model.model_.told()),
@@ -231,7 +231,7 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
 def _rebuild(cls: type[E], header: Json, read: _Reader) -> E:
     """Return an estimator with its parameters and its fitted model."""
     keys = ["format_version", "sswim_version", "kind", "model", "params"]
-    keys += ["updates"] * (isinstance(header, dict) and header.get("format_version") == FORMATS[-1])
+    keys += ["updates"] * (isinstance(header, dict) and header.get("format_version") == UPDATABLE_VERSION)
     header = check_keys("the file", header, keys)
     names = [name for name in cls().get_params(deep=False) if name not in LOCAL]  # type: ignore[attr-defined]
     params = check_keys("params", header["params"], names)

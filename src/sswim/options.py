@@ -343,7 +343,7 @@ class Run:
         return self._adder is not None
 
     def keeps(self, size: int) -> bool:
-        """Return whether sums of so many bytes are kept after a fit, for updates: if they take at most half of the budget."""
+        """Return whether sums of `size` bytes are kept after a fit, for updates: if they take at most half of the budget."""
         return self.keep_sums and 2 * size <= self.budget
 
     @contextmanager

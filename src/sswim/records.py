@@ -189,9 +189,8 @@ def _unpack_lags(table: LagTable, network: SpikingNetwork) -> LagRecord:
     C, q, R = readout.weights.shape
     if ledger.whole is None or not ledger.recordings or min(ledger.recordings) < 0 or len(ledger.blocks) > 4 * ledger.count:
         raise Damaged("the sums have no windows, or too many blocks")
-    for name, number in (("first", ledger.first), ("count", ledger.count), ("stride", ledger.stride), ("step", ledger.step)):
-        if number < 1 or ledger.first < ledger.count * ledger.stride:
-            raise Damaged(f"the layout of blocks is impossible: {name} = {number}")
+    if min(ledger.count, ledger.stride, ledger.step) < 1 or ledger.first < ledger.count * ledger.stride:
+        raise Damaged("the layout of blocks is impossible")
     parts = [*(block.sums for block in ledger.blocks), ledger.whole, *([] if ledger.tail is None else [ledger.tail])]
     for part in parts:
         _check(gram=(part.gram, (C, q, q)), cross=(part.cross, (C, q, R)), energy=(part.energy, (C, R)))

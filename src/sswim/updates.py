@@ -74,7 +74,7 @@ def _record(solution: Solution, method: str) -> Record:
 
 
 def _settled(network: SpikingNetwork, report: SamplingReport, solution: Solution, run: Run, new: int) -> SamplingReport:
-    """Return the report of a fit that went on with so many samples; what its end chose on validation samples stays."""
+    """Return the report of a fit that went on with `new` samples; what its end chose on validation samples stays."""
     before, readout = report.solution, network.readout
     if isinstance(readout, VoltageReadout):
         solution = replace(solution, temperature=before.temperature, normalization=before.normalization)

@@ -14,7 +14,6 @@ from sswim.classes import ClassModel
 from sswim.data.series import Breaks, SeriesLike
 from sswim.estimator import Estimator
 from sswim.forecasts import ForecastModel
-from sswim.options import Run
 from sswim.updates import (
     check_forget,
     merge_samples,
@@ -37,11 +36,6 @@ def _check_other(one: object, other: object) -> None:
 class UpdatableForecaster(Estimator[ForecastModel]):
     """A forecaster whose output can be solved for again from sums; its hidden layers stay."""
 
-    verbose: int
-
-    def _update(self) -> Run:
-        return Run(self.model_.memory, 0, self.verbose, True, self._adder())
-
     def partial_fit(self, X: SeriesLike, y: object = None, *, forget: float | None = None, breaks: Breaks = None) -> Self:
         """Go on with rows that follow on those seen so far; an unfitted model is fitted.
 
@@ -56,7 +50,7 @@ class UpdatableForecaster(Estimator[ForecastModel]):
             array follows on. Further series of a list begin anew.
         y : ignored
         forget : float, optional
-            Half-life in rows: so many rows later, a row counts half. Default: all rows count alike.
+            Half-life in rows: a row counts half as much after this many further rows. Default: all rows count alike.
         breaks : int or sequence of int, optional
             As in `fit`.
         """
@@ -135,11 +129,6 @@ class UpdatableForecaster(Estimator[ForecastModel]):
 class UpdatableClassifier(Estimator[ClassModel]):
     """A classifier whose output can be solved for again from sums; its hidden layers stay."""
 
-    verbose: int
-
-    def _update(self) -> Run:
-        return Run(self.model_.memory, 0, self.verbose, True, self._adder())
-
     def partial_fit(
         self, X: object, y: npt.ArrayLike, classes: npt.ArrayLike | None = None, *, forget: float | None = None
     ) -> Self:
@@ -156,7 +145,7 @@ class UpdatableClassifier(Estimator[ClassModel]):
         classes : array, optional
             All labels, as scikit-learn wants them in a first call. The first samples must hold each of them.
         forget : float, optional
-            Half-life in samples: so many samples later, a sample counts half. Default: all count alike.
+            Half-life in samples: a sample counts half as much after this many further samples. Default: all count alike.
         """
         known = self.model_.classes if "model_" in vars(self) else np.unique(self._flat(y))
         if classes is not None and not np.array_equal(np.unique(self._flat(classes)), known):

@@ -32,7 +32,7 @@ FAR = 1e12
 FEW = 100
 # About this many rows tell what is usual.
 SPREAD = 10_000
-# Encoded rows may take one part in so many of the memory.
+# Encoded rows may take an eighth of the memory.
 ENCODED = 8
 
 

@@ -55,7 +55,7 @@ class SeriesPast:
         return replace(self, rows=self.rows[:0], labels=(), seen=0)
 
     def windows(self, rows: int, span: int) -> int:
-        """Return how many windows a segment of so many rows has, if they take `span` rows with their horizon."""
+        """Return the number of windows in a segment of `rows` rows, if each takes `span` rows with its horizon."""
         return max(-(-(rows - span + 1) // self.stride), 0)
 
     def held_out(self, windows: int) -> np.ndarray:

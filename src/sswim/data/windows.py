@@ -191,7 +191,7 @@ class Split:
         return 1.0 if half_life is None else 2.0 ** (-(len(self.whole) // self.whole.together) / half_life)
 
     def faded(self, half_life: float | None) -> Split:
-        """Return the same samples, of which earlier ones count less: half as much if so many come after them."""
+        """Return the same samples, weighted by age: a sample counts half as much if `half_life` others follow it."""
         if half_life is None:
             return self
         parts, whole = (self.train, self.held_out), self.whole

@@ -62,7 +62,7 @@ class Ledger:
     stride : int
         Every `stride`-th window counts.
     step : int
-        A block is as long as so many of the first fit's: a power of 2.
+        Length of a block, in blocks of the first fit: a power of 2.
     recordings : tuple of int
         Number of windows of each recording. The last one goes on.
     blocks : tuple of Block
@@ -122,11 +122,11 @@ class Ledger:
         return [block.part for block in self.blocks]
 
     def _end(self, number: int) -> int:
-        """Return the window of a recording at which so many of the first fit's blocks end."""
+        """Return the window of a recording at which its first `number` blocks end, each as long as those of the first fit."""
         return self.first * number // (self.count * self.stride) * self.stride
 
     def _ended(self, windows: int, step: int) -> int:
-        """Return how many blocks, each as long as `step` of the first fit's, have ended after so many windows."""
+        """Return how many blocks have ended after some windows, each as long as `step` blocks of the first fit."""
         found = windows * self.count // (self.first * step)
         while self._end((found + 1) * step) <= windows:
             found += 1
@@ -184,9 +184,9 @@ class Ledger:
         lengths : sequence of (bool, int)
             As in `plan`.
         sums : callable
-            Returns the sums of several sets of windows, each counted so many times.
+            Returns the sums of several sets of windows, given the sets and the weights of their windows.
         forget : float, optional
-            Half-life: this many windows later, a window counts half.
+            Half-life: a window counts half as much after this many further windows.
         """
         cuts, count, recordings = self.plan(lengths), sum(n for _, n in lengths), self._with_lengths(lengths)
 
@@ -196,17 +196,18 @@ class Ledger:
         now = self.faded(1.0 if forget is None else 2.0 ** (-count / forget)).lengthened(self._fitting(recordings))
         wanted = [cut.windows for cut in cuts if len(cut.windows)]
         parts = iter(sums(wanted, [weights(windows) for windows in wanted]))
-        blocks, whole, recording = [*now.blocks], now.whole, len(self.recordings) - 1
+        blocks, added, recording = [*now.blocks], [] if now.whole is None else [now.whole], len(self.recordings) - 1
         tail, inside = now.tail, now.tail_windows
         for cut in cuts:
             if cut.recording != recording:
                 tail, inside, recording = None, 0, cut.recording
             if len(cut.windows):
                 part, inside = next(parts), inside + len(cut.windows)
-                tail, whole = part if tail is None else tail + part, part if whole is None else whole + part
+                tail, added = part if tail is None else tail + part, [*added, part]
             if cut.whole and tail is not None:
                 blocks.append(Block(tail, inside, recording))
                 tail, inside = None, 0
+        whole = total(added) if added else None
         return replace(now, recordings=recordings, blocks=tuple(blocks), tail=tail, tail_windows=inside, whole=whole)
 
     def faded(self, factor: float) -> Ledger:
@@ -227,7 +228,7 @@ class Ledger:
         return replace(self, recordings=recordings, blocks=left, whole=total(parts) if parts else None)
 
     def lengthened(self, step: int) -> Ledger:
-        """Return the ledger with longer blocks; `step` is the present one doubled so many times."""
+        """Return the ledger with longer blocks; `step` is the present one times a power of 2."""
         now = self
         while now.step < step:
             now = now._doubled()

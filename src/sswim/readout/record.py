@@ -52,7 +52,7 @@ class LagRecord:
     errors : Tensor of shape (windows, horizon, channels)
         Errors of past forecasts, made by weights that had not seen what came, in the order of time.
     every : int
-        Every so many windows, an error is kept.
+        Distance in windows between errors that are kept.
     """
 
     ledger: Ledger
