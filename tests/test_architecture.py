@@ -31,6 +31,7 @@ LAYERS = [
     ["estimator", "paper"],
     ["updating"],
     ["classifier", "forecaster"],
+    ["adapters"],
     ["datasets", "plots"],
     ["demo", "experiments", "bench"],
     ["arguments"],
