@@ -164,6 +164,7 @@ class Response:
         return self.taps.cumsum(dim=1)
 
 
+@torch.no_grad()
 def measure(name: str, module: nn.Module, shape: Sequence[int], steps: int, like: Tensor) -> Response:
     """Drive a neuron with a small input in the first step, and return its response.
 
