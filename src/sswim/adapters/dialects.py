@@ -188,13 +188,13 @@ def measure(name: str, module: nn.Module, shape: Sequence[int], steps: int, like
         x, state, found, fired = like.new_zeros(1, *shape), None, [], False
         for t in range(steps):
             output, v, state = dialect.step(module, x + size if t == 0 else x, state)
-            found.append(v.double().expand(1, *shape)[0])
+            found.append(v.detach().double().cpu().expand(1, *shape)[0])
             fired |= bool((output != 0).any())
         return torch.stack(found), fired  # (T, N, ...)
 
     threshold = dialect.threshold(module)
     rest, restless = potentials(0.0)
-    level = rest + 1.0 if threshold is None else threshold.double().expand(*shape)[None]
+    level = rest + 1.0 if threshold is None else threshold.double().cpu().expand(*shape)[None]
     gap = (level - rest).amin(dim=0)  # (N, ...)
     if restless and threshold is not None or bool((gap <= 0).any()):
         raise ValueError(f"model: the neurons {name!r} fire without input, so weights cannot give them a firing rate.")

@@ -59,7 +59,7 @@ class LayerSampler:
         """Return what reaches the weights, as many samples as memory has room for."""
         found: list[Tensor] = []
         for (part,) in self._network.record(samples, (self._link.synapse, "input")):
-            found.append(part)
+            found.append(part.cpu())
             if 8 * len(found) * part.numel() * part.element_size() > self._run.budget and sum(map(len, found)) > 1:
                 break
         z = torch.cat(found)
@@ -147,7 +147,7 @@ class LayerSampler:
             factor = torch.where(silent & ~reached, -1.0, factor)
             self._set(target.weight, target.weight * factor.reshape(shape).to(target.weight))
             if target.bias is not None:
-                self._set(target.bias, torch.where(factor < 0, 0.0, target.bias * factor))
+                self._set(target.bias, torch.where(factor < 0, 0.0, target.bias.cpu() * factor))
             rates, top = self._fire(samples, response)
         return rates
 
@@ -156,10 +156,10 @@ class LayerSampler:
         neuron = self._neuron
         count, spikes, sums = 0, torch.zeros(self._link.neurons, dtype=torch.float64), Pooled()
         for x, s in self._network.record(samples, (neuron, "input"), (neuron, "output")):
-            fired = (channels(s) != 0).double()
-            spikes, count = spikes.to(fired.device) + fired.sum(dim=(1, 2)), count + fired[0].numel()
+            fired = channels(s) != 0
+            spikes, count = spikes + fired.sum(dim=(1, 2)).cpu(), count + fired[0].numel()
             sums.update(filtered(x, response))
-        return (spikes / count).cpu(), sums.maximum.cpu()
+        return spikes / count, sums.maximum
 
     def _set(self, parameter: Tensor | None, value: Tensor) -> None:
         if parameter is not None:

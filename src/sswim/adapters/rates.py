@@ -88,7 +88,7 @@ def scales(sums: Pooled, normalizer: Normalizer, response: Response, *, biased: 
     biased : bool
         Whether there is a bias to set.
     """
-    gap, ramp = response.gap.cpu(), response.ramp.mean(dim=1).cpu()
+    gap, ramp = response.gap, response.ramp.mean(dim=1)
     relative = _Relative(sums, gap)
     alpha, beta, gamma = normalizer.scale(relative)
     cost = torch.where(gamma.abs() > 1e-6, gamma.abs(), torch.ones_like(gamma))
