@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", choices=list(STEPS), default=list(STEPS))
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--out", type=Path, help="where to write all runs")
     parser.add_argument("--variants", action="store_true", help="compare settings of sample_into on held-out samples instead")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after the cell that passes this time")
@@ -363,7 +363,7 @@ def main() -> None:
                 key = {"data": data, "library": library, "start": name}
                 chosen = next((r["rate"] for r in result["rates"] if key.items() <= r.items()), None)
                 if chosen is None:
-                    tried = {r: train(library, load(data, True), start, 100, r, args.epochs // 2)["curve"] for r in RATES}
+                    tried = {r: train(library, load(data, True), start, 100, r, args.epochs // 3)["curve"] for r in RATES}
                     means = {rate: float(np.mean(curve)) for rate, curve in tried.items()}
                     chosen = max(means, key=means.__getitem__)
                     result["rates"].append({**key, "rate": chosen, "accuracies": {str(r): m for r, m in means.items()}})

@@ -243,7 +243,7 @@ def literal_spikes(x, W, b):
 def test_weights_are_those_of_the_literal_twin():
     X, y = data(40)
     model = stand_ins(*layers(hidden=(8, 6)), neuron=Leaky).double()
-    report = sample_into(model, X.double(), y, random_state=3, readout="keep")
+    report = sample_into(model, X.double(), y, random_state=3, readout="keep", steps=LABELS.replace(normalizer=Diverse()))
     order = torch.randperm(40, generator=Randomness(3)("batch")).numpy()
     x, labels = X.double().numpy()[order], y.numpy()[order]
     for l, number in ((1, 0), (2, 2)):
@@ -768,4 +768,4 @@ def test_default_steps_are_valid():
     resolved = LABELS.resolved(mistakes)
     mistakes.report()
     assert list(resolved.output_metrics) == ["class"] and isinstance(resolved.normalizer, Diverse)
-    assert replace(resolved.normalizer) == Diverse()
+    assert replace(resolved.normalizer) == Diverse(low=0.03, high=0.3, cost=1.0)

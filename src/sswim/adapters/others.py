@@ -19,7 +19,9 @@ from sswim.steps import Diverse
 
 __all__ = ["SampledInto", "sample_into"]
 
-LABELS = Steps(input_metric="l2", deeper_metric="l2", output_metric="class", pairs="spread", normalizer=Diverse())
+# Firing rates were chosen on held-out training samples of the digits and of FSDD, see docs/others.md.
+RATES = Diverse(low=0.03, high=0.3, cost=1.0)
+LABELS = Steps(input_metric="l2", deeper_metric="l2", output_metric="class", pairs="spread", normalizer=RATES)
 VALUES = LABELS.replace(output_metric="l2")
 
 
