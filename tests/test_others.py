@@ -544,6 +544,19 @@ def test_an_integrator_is_read_by_its_mean_voltage():
     assert losses[1] < losses[0]  # scaled for the cross entropy
 
 
+def test_an_integrators_mean_voltage_fits_values():
+    X, _ = data()
+    Y = 3 + torch.stack([X[:, :, 0].mean(dim=1), X[:, :, 1:3].sum(dim=(1, 2))], dim=1)
+    model = Stateful(*stand_ins(*layers(classes=2), neuron=Cell, container=Stateful), Cell(spiking=False))
+    sample_into(model, X, Y, random_state=0)
+    state, total = None, 0.0
+    with torch.no_grad():
+        for t in range(STEPS):
+            v, state = model(X[:, t], state)
+            total = total + v / STEPS
+    assert torch.allclose((total - Y).mean(dim=0), torch.zeros(2), atol=1e-3)  # least squares with a free bias
+
+
 def test_spiking_outputs_count_for_the_right_class():
     X, y = data()
     model = nn.Sequential(*stand_ins(*layers(), neuron=Leaky), Leaky())
@@ -580,6 +593,27 @@ def test_steps_are_taken():
     model = stand_ins(*layers(), neuron=Leaky)
     report = sample_into(model, X, y, random_state=0, steps="paper").layers["0"]
     assert len(report.entropies) > 1
+
+
+class Fixed:
+    """Potentials far too small, or shifted far below rest."""
+
+    def __init__(self, alpha, beta):
+        self.alpha, self.beta = alpha, beta
+
+    def scale(self, statistics):
+        like = torch.ones_like(statistics.mean)
+        return self.alpha * like, self.beta * like, -like
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("normalizer", [Fixed(1e-6, 0.0), Fixed(1e-3, -50.0)])
+@pytest.mark.parametrize("kind", ["Leaky stand-in", "Cell stand-in", "SpikingJelly IFNode"])
+def test_neurons_that_would_not_fire_are_lifted(kind, normalizer, bias):
+    X, y = data()
+    model = KINDS[kind](*layers(bias=bias))
+    report = sample_into(model, X, y, random_state=0, steps=LABELS.replace(normalizer=normalizer))
+    assert report.silent == 0 and all(float(found.rates.max()) < 0.95 for found in report.layers.values())
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------------
