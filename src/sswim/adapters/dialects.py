@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -98,9 +98,9 @@ class Norse:
         """Advance by one step. Modules such as `LIF` take a time axis, their cells do not."""
         if hasattr(module, "record_states"):
             output, state = module(x[None], state)
-            return output[0], _tensor(_last(state)), state
+            return output[0], _tensor(getattr(state, "v", None)), state
         output, state = module(x, state)
-        return output, _tensor(_last(state)), state
+        return output, _tensor(getattr(state, "v", None)), state
 
 
 DIALECTS: tuple[Dialect, ...] = (SnnTorch(), SpikingJelly(), Norse())
@@ -132,10 +132,6 @@ def _tensor(value: object) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"model: a module returned {type(value).__name__} where a tensor was expected.")
     return value
-
-
-def _last(state: Any) -> object:
-    return state.v
 
 
 @dataclass(frozen=True)
