@@ -351,7 +351,7 @@ def main() -> None:
         for data in args.data:
             for library in args.libraries:
                 for name, start in VARIANTS.items():
-                    found = [train(library, load(data, True), start, seed, 2e-3, args.epochs) for seed in range(args.seeds)]
+                    found = [train(library, load(data, True), start, seed, 3e-3, args.epochs) for seed in range(args.seeds)]
                     curve = np.mean([f["curve"] for f in found], axis=0)
                     quiet = np.mean([f["silent"] for f in found], axis=0)
                     print(data, library, f"{name:28}", np.round(100 * curve, 1), np.round(quiet, 2), flush=True)
