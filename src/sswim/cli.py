@@ -111,6 +111,7 @@ def fit(
     time: Time = None,
     date_format: Dates = None,
     training: Annotated[str | None, typer.Option(help="sample+gradient, or gradient (from scratch).")] = None,
+    profile: Annotated[str | None, typer.Option(help="A chip whose limits to keep: nir, xylo, speck or loihi.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs at most, where gradients train.")] = None,
     settings: Settings = None,
     missing: Missing = "error",
@@ -138,12 +139,11 @@ def fit(
         options["executor"] = executor_of(workers, cluster)
         model = (Forecaster.paper if paper else Forecaster)(window, horizon, **options)
         trained = paper_training(training) if paper else training
-        given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
+        given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained, "profile": profile}
         model.set_params(**{name: value for name, value in given.items() if value is not None})
-        if epochs is not None:
-            if training is None:
-                raise ValueError("--epochs is for a training by gradients: name one with --training.")
-            model.set_params(training__epochs=epochs)
+        if epochs is not None and training is None:
+            raise ValueError("--epochs is for a training by gradients: name one with --training.")
+        model.set_params(**({} if epochs is None else {"training__epochs": epochs}))
         model.set_params(**dict(setting(text) for text in settings or ())).fit(rows, breaks=breaks, checkpoint=checkpoint)
         model.save(out, updatable=updatable)
         summary = model.summary()
