@@ -41,7 +41,8 @@ class LeakyTimes(Options):
     high : float
         The longest one, as a part of the window.
     lead : int
-        Steps by which kernels come early: 1 for synapse and membrane (the alpha kernel), else 0.
+        Steps by which kernels come early: 1 for synapse and membrane (the alpha kernel), else 0. Two leaks take twice as long as
+        one: their constants are half as long.
 
     Examples
     --------
@@ -69,7 +70,7 @@ class LeakyTimes(Options):
             forever = torch.full_like(delays, FOREVER)
             return delays, forever, forever.clone()
         spread = (torch.arange(1, neurons + 1, dtype=torch.float64) * 0.6180339887498949) % 1
-        supports = self.low * (max(self.high * window, self.low) / self.low) ** spread
+        supports = self.low * (max(self.high * window, self.low) / self.low) ** spread / (1 + self.lead)
         return delays, supports, supports.clone()
 
 
