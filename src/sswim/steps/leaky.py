@@ -41,8 +41,8 @@ class LeakyTimes(Options):
     high : float
         The longest one, as a part of the window.
     lead : int
-        Steps by which kernels come early: 1 for synapse and membrane (the alpha kernel), else 0. Two leaks take twice as long as
-        one: their constants are half as long.
+        Steps by which kernels come early: 1 for synapse and membrane (the alpha kernel), else 0. Two leaks take twice as long
+        as one: their constants are half as long.
 
     Examples
     --------
