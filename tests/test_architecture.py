@@ -32,8 +32,10 @@ LAYERS = [
     ["updating"],
     ["classifier", "forecaster"],
     ["datasets", "plots"],
+    ["export"],
     ["demo", "experiments", "bench"],
     ["arguments"],
+    ["commands"],
     ["cli"],
     ["__main__"],
 ]

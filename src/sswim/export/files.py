@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sswim.export.graph import NODES, nir_package, plan
 from sswim.writing import check_place, whole_file
 
 if TYPE_CHECKING:
+    from h5py import Dataset, Group
     from nir import NIRGraph
 
 __all__ = ["read_nir", "write_nir"]
 
 # How h5py and nir fail on files that hold something else.
-FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RecursionError, RuntimeError)
-FAILURES += (TypeError, ValueError)
+FAILURES = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError),
+    *(OSError, RecursionError, RuntimeError, TypeError, ValueError),
+)
 # Groups within groups, at most: a network needs three.
 DEPTH = 8
 
@@ -84,7 +87,7 @@ def _check_kinds(path: Path) -> None:
                 raise ValueError(f"the node {name!r} is a {kind}, which is not supported; supported are {', '.join(NODES)}")
 
 
-def _check_links(group: Any, name: str, depth: int) -> None:
+def _check_links(group: Group, name: str, depth: int) -> None:
     """Refuse links, which may lead in circles or out of the file, and groups that are too deep."""
     import h5py
 
@@ -97,7 +100,7 @@ def _check_links(group: Any, name: str, depth: int) -> None:
             _check_links(group[key], f"{name}/{key}", depth - 1)
 
 
-def _text(dataset: Any) -> str:
+def _text(dataset: Dataset | None) -> str:
     """Return the text in a dataset."""
     value = None if dataset is None else dataset[()]
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

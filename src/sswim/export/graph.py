@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sswim.report import Facts
+
 if TYPE_CHECKING:
     from nir import NIRGraph, NIRNode
 
-__all__ = ["NODES", "Plan", "nir_package", "plan"]
+__all__ = ["NODES", "Plan", "facts_of", "nir_package", "plan"]
 
 Shape = tuple[int, ...]
 # Nodes that are known here, and their parameters that have one number for each neuron. Those in `POSITIVE` must be > 0.
@@ -67,6 +69,11 @@ def nir_package() -> ModuleType:
     except ImportError:
         raise ImportError("NIR graphs need the package nir: run `pip install 'sswim[nir]'`.") from None
     return nir
+
+
+def facts_of(graph: NIRGraph) -> Facts:
+    """Return the metadata of a graph."""
+    return graph.metadata if isinstance(graph.metadata, dict) else {}
 
 
 def plan(graph: NIRGraph) -> Plan:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
+
+from sswim.export.graph import facts_of
 
 if TYPE_CHECKING:
     from nir import NIRGraph
@@ -38,7 +41,7 @@ def lag_line(graph: NIRGraph, inputs: npt.ArrayLike) -> np.ndarray:
            [0., 0., 1., 2.]])
     """
     x = np.asarray(inputs)
-    lags = [int(lag) for lag in _facts(graph).get("lags", [0])]
+    lags = [int(lag) for lag in facts_of(graph).get("lags", [0])]
     if x.ndim != 3:
         raise ValueError(f"inputs must have the shape (batch, time, inputs), got {x.shape}.")
     width = int(np.prod(next(iter(graph.inputs.values())).input_type["input"]))
@@ -48,7 +51,7 @@ def lag_line(graph: NIRGraph, inputs: npt.ArrayLike) -> np.ndarray:
     return np.concatenate(late, axis=2)
 
 
-def read_spikes(graph: NIRGraph, spikes: npt.ArrayLike | Sequence[npt.ArrayLike]) -> np.ndarray:
+def read_spikes(graph: NIRGraph, spikes: np.ndarray | Tensor | Sequence[npt.ArrayLike]) -> np.ndarray:
     """Return the outputs at the window's end, from the spikes of the hidden layers.
 
     Parameters
@@ -62,7 +65,7 @@ def read_spikes(graph: NIRGraph, spikes: npt.ArrayLike | Sequence[npt.ArrayLike]
     -------
     array of shape (batch, horizon, outputs), float64
     """
-    facts = _facts(graph)
+    facts = facts_of(graph)
     needed = ["readout_constants", "readout_weights", "readout_biases", "horizon", "outputs", "window"]
     lacking = [name for name in needed if name not in facts]
     if lacking:
@@ -70,7 +73,7 @@ def read_spikes(graph: NIRGraph, spikes: npt.ArrayLike | Sequence[npt.ArrayLike]
             f"graph: its metadata have no {', '.join(lacking)}. Make it by to_nir(..., reader=...); without a reader, the "
             "graph itself computes the outputs."
         )
-    layers = [np.asarray(a) for a in ([spikes] if isinstance(spikes, np.ndarray) or hasattr(spikes, "detach") else spikes)]
+    layers = [np.asarray(a) for a in ([spikes] if isinstance(spikes, (np.ndarray, Tensor)) else spikes)]
     early = [int(n) for n in facts.get("leads", [0] * len(layers))]
     constants, W = np.asarray(facts["readout_constants"], dtype=float), np.asarray(facts["readout_weights"], dtype=float)
     widths = [a.shape[2] if a.ndim == 3 else 0 for a in layers]
@@ -87,7 +90,3 @@ def read_spikes(graph: NIRGraph, spikes: npt.ArrayLike | Sequence[npt.ArrayLike]
         traces.append(np.einsum("kt,btn->bnk", left, a.astype(float)).reshape(len(a), -1))
     y = np.concatenate(traces, axis=1) @ W.T + np.asarray(facts["readout_biases"], dtype=float)
     return y.reshape(len(y), int(facts["horizon"]), int(facts["outputs"]))
-
-
-def _facts(graph: NIRGraph) -> dict[str, Any]:
-    return graph.metadata if isinstance(graph.metadata, dict) else {}

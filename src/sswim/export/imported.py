@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from sswim.export.files import read_nir
-from sswim.export.graph import Plan, plan
+from sswim.export.graph import Plan, facts_of, plan
 from sswim.export.interpreter import WHOLE, reset_of, time_step
 from sswim.network.network import SpikingNetwork
 from sswim.options import check_integer
 from sswim.readout.decaying import TraceReadout
+from sswim.report import Facts
 
 if TYPE_CHECKING:
     from nir import NIRGraph, NIRNode
@@ -54,9 +55,9 @@ def from_nir(
         Its outputs are those of the graph at the window's last step. If the graph ends with spikes, they are the number of
         spikes of each neuron of the last layer.
     """
-    if not hasattr(graph, "nodes"):
-        graph = read_nir(graph)  # type: ignore[arg-type]
-    found, facts = plan(graph), graph.metadata if isinstance(graph.metadata, dict) else {}
+    if isinstance(graph, (str, os.PathLike)):
+        graph = read_nir(graph)
+    found, facts = plan(graph), facts_of(graph)
     step = time_step(graph, dt)
     if reset_of(graph, reset) != "subtract":
         raise ValueError(
@@ -135,7 +136,7 @@ def _matrix(node: NIRNode, width: int) -> tuple[np.ndarray, np.ndarray | float]:
     return np.eye(width), 0.0
 
 
-def _layer(graph: NIRGraph, found: Plan, names: list[str], dt: float, facts: dict[str, Any], number: int) -> _Layer:
+def _layer(graph: NIRGraph, found: Plan, names: list[str], dt: float, facts: Facts, number: int) -> _Layer:
     """Return one layer, from its maps, delays and neurons."""
     *before, name = names
     node, cascade = graph.nodes[name], _kind(graph, name) == "CubaLIF"
@@ -184,7 +185,7 @@ def _times(name: str, node: NIRNode, dt: float, cascade: bool) -> tuple[np.ndarr
     if cascade and not np.allclose(node.tau_syn, tau.reshape(np.shape(node.tau_syn)), rtol=1e-6):
         raise ValueError(f"graph: {name!r}: tau_syn and tau_mem must be equal, as in sswim's alpha kernel.")
     if (tau <= dt).any():
-        raise ValueError(f"graph: {name!r}: time constants must be larger than dt = {dt}, got {tau.min():.3g}. Use a smaller dt.")
+        raise ValueError(f"graph: {name!r}: time constants must be > dt = {dt}, got {tau.min():.3g}. Use a smaller dt.")
     sigma = -1 / np.log1p(-dt / tau)
     gain = r * dt / tau
     if cascade:
@@ -209,7 +210,7 @@ _Parts = dict[tuple[int, float | None], np.ndarray]
 
 
 def _readout(
-    graph: NIRGraph, found: Plan, chain: list[list[str]], widths: list[int], dt: float, facts: dict[str, Any], dtype: torch.dtype
+    graph: NIRGraph, found: Plan, chain: list[list[str]], widths: list[int], dt: float, facts: Facts, dtype: torch.dtype
 ) -> TraceReadout:
     """Return the readout: what leads from the spikes of all layers to the output."""
     outputs = [name for name in found.order if _kind(graph, name) == "Output"]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from sswim.export.graph import Plan, plan
+from sswim.export.graph import Plan, facts_of, plan
 from sswim.options import check_choice, check_positive
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ WHOLE = 1e-6
 
 def time_step(graph: NIRGraph, dt: float | None) -> float:
     """Return the time step of a graph in seconds: `dt`, or what the metadata say."""
-    given = graph.metadata.get("dt") if dt is None and isinstance(graph.metadata, dict) else dt
+    given = facts_of(graph).get("dt") if dt is None else dt
     if given is None:
         raise ValueError("dt: the graph's metadata do not tell its time step. Pass dt, in seconds.")
     return check_positive("dt", float(given) if isinstance(given, np.generic) else given)
@@ -42,7 +42,7 @@ def time_step(graph: NIRGraph, dt: float | None) -> float:
 
 def reset_of(graph: NIRGraph, reset: str | None) -> str:
     """Return what happens to a potential after a spike: `reset`, what the metadata say, or what NIR says."""
-    told = graph.metadata.get("reset", "value") if isinstance(graph.metadata, dict) else "value"
+    told = facts_of(graph).get("reset", "value")
     return check_choice("reset", told if reset is None else reset, RESETS)
 
 
@@ -161,13 +161,13 @@ def _synapse(n: _Numbers, x: np.ndarray) -> np.ndarray:
 
 def _delay(n: _Numbers, x: np.ndarray) -> np.ndarray:
     steps = np.asarray(n.node.delay, dtype=np.float64) / n.dt
-    whole = np.rint(steps).astype(int)
-    if (np.abs(steps - whole) > WHOLE * np.maximum(1, whole)).any():
-        raise ValueError(f"delay must be whole steps of dt = {n.dt}, got {steps.flat[np.abs(steps - whole).argmax()]:.6g} steps.")
+    off = np.abs(steps - np.rint(steps)) / np.maximum(1, steps)
+    if off.max() > WHOLE:
+        raise ValueError(f"delay must be whole steps of dt = {n.dt}, got {steps.flat[off.argmax()]:.6g} steps.")
     out = np.zeros_like(x)
-    for index in np.ndindex(whole.shape):
-        late = min(whole[index], len(x))
-        out[(slice(late, None), slice(None), *index)] = x[(slice(len(x) - late), slice(None), *index)]
+    for late in {int(s) for s in np.rint(steps).flat if s < len(x)}:
+        chosen = np.rint(steps) == late
+        out[late:, :, chosen] = x[: len(x) - late, :, chosen]
     return out
 
 
@@ -186,4 +186,3 @@ _STEPS: dict[str, Callable[[_Numbers, np.ndarray], np.ndarray]] = {
     "CubaLI": lambda n, x: _leak(_synapse(n, x), n.rate("tau_mem"), n("r"), n("v_leak")),
     "CubaLIF": lambda n, x: _lif(n, _synapse(n, x), "tau_mem"),
 }
-

@@ -65,7 +65,8 @@ def leaky_layers(network: SpikingNetwork, remedy: str) -> list[LeakyLayer]:
         mistakes.report()
     except (TypeError, ValueError) as error:
         text = str(error)
-        raise ValueError(f"This network cannot be exported exactly. {text}{chr(10) if chr(10) in text else ' '}{remedy}") from None
+        gap = "\n" if "\n" in text else " "
+        raise ValueError(f"This network cannot be exported exactly. {text}{gap}{remedy}") from None
     return layers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,15 +17,19 @@ from sswim.forecasts import ForecastModel
 from sswim.network.network import SpikingNetwork
 from sswim.options import check_choice, check_positive
 from sswim.readout.decaying import TraceReadout
+from sswim.report import Facts
 
 if TYPE_CHECKING:
-    from nir import NIRGraph
+    from nir import NIRGraph, NIRNode
 
 __all__ = ["READERS", "Reader", "network_of", "to_nir"]
 
 DELAYS = ("nodes", "input")
 REMEDY = "Fit the model with profile='nir', which samples such networks."
-EULER = "One Euler step per dt: I += dt / tau_syn * (w_in * x - I); v += dt / tau * (v_leak - v + r * I), with the new I; spike where v > v_threshold; then v -= v_threshold."
+EULER = (
+    "One Euler step per dt: I += dt / tau_syn * (w_in * x - I); v += dt / tau * (v_leak - v + r * I), with the new I; spike "
+    "where v > v_threshold; then v -= v_threshold."
+)
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,9 @@ def to_nir(model: object, *, dt: float = 1e-4, reader: str | None = None, delays
 
     Notes
     -----
-    A decay by :math:`\beta` is written as :math:`\tau = dt / (1 - \beta)`, so that an Euler step of `dt` is exact. NIR's neurons
-    fire above a threshold, sswim's at it: `v_threshold` is the number just below 1. NIR sets a potential to `v_reset` after a
-    spike. sswim subtracts the threshold: the metadata say so (``reset``), and a reader must be told.
+    A decay by :math:`\beta` is written as :math:`\tau = dt / (1 - \beta)`, so that an Euler step of `dt` is exact. NIR's
+    neurons fire above a threshold, sswim's at it: `v_threshold` is the number just below 1. NIR sets a potential to `v_reset`
+    after a spike. sswim subtracts the threshold: the metadata say so (``reset``), and a reader must be told.
     """
     network, names = network_of(model)
     dt = check_positive("dt", dt)
@@ -102,7 +106,7 @@ def to_nir(model: object, *, dt: float = 1e-4, reader: str | None = None, delays
     where = check_choice("delays", ("nodes" if rules is None else "input") if delays is None else delays, DELAYS)
     layers = leaky_layers(network, REMEDY)
     _check_reader(layers, reader, where, dt)
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "writer": f"sswim {__version__}",
         "dt": dt,
         "discretisation": EULER,
@@ -189,12 +193,12 @@ class _Builder:
 
     def __init__(self, dt: float, rules: Reader, threshold: np.ndarray) -> None:
         self.dt, self.rules, self.threshold, self.nir = dt, rules, threshold, nir_package()
-        self.nodes: dict[str, object] = {}
+        self.nodes: dict[str, NIRNode] = {}
         self.edges: list[tuple[str, str]] = []
         self.last = ""
         self.layers: list[str] = []
 
-    def _add(self, name: str, node: object, *sources: str) -> None:
+    def _add(self, name: str, node: NIRNode, *sources: str) -> None:
         self.nodes[name], self.last = node, name
         self.edges += [(source, name) for source in sources]
 
@@ -225,7 +229,7 @@ class _Builder:
         W, b = (p.detach().cpu().numpy() for p in (readout.weights, readout.biases))  # (R, N K), (R,)
         K, branches, first = len(readout.constants), [], 0
         for number, layer in enumerate(self.layers, start=1):
-            width = len(self.nodes[f"weights_{number}"].weight)  # type: ignore[attr-defined]
+            width = len(self.nodes[f"weights_{number}"].weight)
             for k, constant in enumerate(readout.constants):
                 trace = f"trace_{number}_{k + 1}"
                 self._add(trace, self._integrator(constant, width), layer)
@@ -238,7 +242,7 @@ class _Builder:
             self._add(name, self.nir.Linear(weights), trace)
         self._add("sum", self.nir.Affine(np.eye(len(b), dtype=b.dtype), b), *(name for _, name, _ in branches))
 
-    def _integrator(self, constant: float, width: int) -> object:
+    def _integrator(self, constant: float, width: int) -> NIRNode:
         """Return the traces of a layer: leaky integrators, or integrators if nothing fades."""
         ones = np.ones(width)
         if constant == np.inf:
@@ -246,9 +250,8 @@ class _Builder:
         tau = self.dt / (1 - np.exp(-1 / constant)) * ones
         return self.nir.LI(tau=tau, r=tau / self.dt, v_leak=0 * ones)
 
-    def finish(self, facts: dict[str, Any]) -> NIRGraph:
+    def finish(self, facts: Facts) -> NIRGraph:
         """Return the graph."""
-        node: Any = self.nodes[self.last]
-        width = next(iter(node.output_type.values()))
+        width = next(iter(self.nodes[self.last].output_type.values()))
         self._add("output", self.nir.Output(np.asarray(width)), self.last)
         return self.nir.NIRGraph(self.nodes, self.edges, metadata=facts)
