@@ -79,8 +79,10 @@ def _recorded(net: nn.Module, names: list[str]) -> Iterator[dict[str, list[Tenso
 
 
 @torch.no_grad()
-def reader_spikes(reader: str, graph: NIRGraph, inputs: np.ndarray, layers: int) -> list[np.ndarray]:
-    """Return the spikes (batch, time, neurons) of each layer of a graph, as a reader computes them in float32.
+def reader_spikes(
+    reader: str, graph: NIRGraph, inputs: np.ndarray, layers: int, change: Callable[[nn.Module], Tensor] | None = None
+) -> list[np.ndarray]:
+    """Return the spikes (batch, time, neurons) of each layer of a graph, as a reader computes them.
 
     Parameters
     ----------
@@ -91,10 +93,12 @@ def reader_spikes(reader: str, graph: NIRGraph, inputs: np.ndarray, layers: int)
         Of the network; the graph's lag line is added here.
     layers : int
         Number of hidden layers.
+    change : callable, optional
+        Changes the reader's network, and returns an empty tensor of the type that it takes. Default: float32.
     """
     logging.getLogger("spikingjelly").setLevel(logging.ERROR)
-    x = torch.as_tensor(lag_line(graph, inputs), dtype=torch.float32)
     net, state = RUNNERS[reader](graph), None
+    x = torch.as_tensor(lag_line(graph, inputs)).to(torch.zeros(0) if change is None else change(net))
     names = [f"layer_{number + 1}" for number in range(layers)]
     with _recorded(net, names) as kept:
         for t in range(x.shape[1]):
