@@ -14,7 +14,8 @@ the synapse first, so that the membrane sees its new current. After a spike, `v`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -110,57 +111,74 @@ def _run(graph: NIRGraph, found: Plan, x: np.ndarray, dt: float, reset: str) -> 
 
 
 class _Numbers:
-    """A node's parameters in the type that is computed in, the shape of its output, the time step and the reset."""
+    """A node's parameters in float64, the shape and type of its output, the time step and the reset."""
 
     def __init__(self, node: NIRNode, shape: tuple[int, ...], dtype: np.dtype, dt: float, reset: str) -> None:
         self.node, self.shape, self.dtype, self.dt, self.reset = node, shape, dtype, dt, reset
 
     def __call__(self, name: str) -> np.ndarray:
-        return np.asarray(getattr(self.node, name)).astype(self.dtype)
+        return np.asarray(getattr(self.node, name)).astype(np.float64)
+
+    def cast(self, name: str) -> np.ndarray:
+        """Return a parameter in the type that is computed in."""
+        return self(name).astype(self.dtype)
 
     def rate(self, name: str) -> np.ndarray:
         """Return dt / tau."""
-        rate = self.dt / np.asarray(getattr(self.node, name)).astype(np.float64)
+        rate = self.dt / self(name)
         if (rate > 1 + 1e-12).any():
             raise ValueError(f"{name} must be at least dt = {self.dt}, got {self.dt / rate.max():.3g}. Use a smaller dt.")
-        return rate.astype(self.dtype)
+        return rate
 
 
-def _leak(x: np.ndarray, rate: np.ndarray, gain: np.ndarray, leak: np.ndarray) -> np.ndarray:
-    """Return a leaky integrator's potentials: v + rate * (leak - v + gain * x), from v = leak on."""
-    out, v = np.empty_like(x), np.broadcast_to(leak, x.shape[1:])
-    for t, now in enumerate(x):
-        out[t] = v = v + rate * (leak - v + gain * now)
-    return out
+@dataclass(frozen=True)
+class _Step:
+    """One Euler step, v + rate * (leak - v + gain * x), as v * kept + pulled + x * pushed: that rounds least."""
+
+    kept: np.ndarray
+    pulled: np.ndarray
+    pushed: np.ndarray
+    start: np.ndarray
+
+    @classmethod
+    def leaky(cls, n: _Numbers, rate: np.ndarray, gain: np.ndarray, leak: np.ndarray) -> Self:
+        return cls(*(part.astype(n.dtype) for part in (1 - rate, rate * leak, rate * gain, leak)))
+
+    @classmethod
+    def whole(cls, n: _Numbers) -> Self:
+        """Return the step of an integrator, which nothing leaks from."""
+        zero = np.zeros_like(n("r"))
+        return cls(*(part.astype(n.dtype) for part in (zero + 1, zero, n.dt * n("r"), zero)))
+
+    def run(self, x: np.ndarray) -> np.ndarray:
+        """Return the potentials at each step."""
+        out, v = np.empty_like(x), self.start
+        for t, now in enumerate(x):
+            out[t] = v = v * self.kept + self.pulled + now * self.pushed
+        return out
+
+    def fire(self, x: np.ndarray, n: _Numbers) -> np.ndarray:
+        """Return the spikes."""
+        threshold, value = n.cast("v_threshold"), n.cast("v_reset")
+        out, v = np.empty_like(x), self.start
+        for t, now in enumerate(x):
+            v = v * self.kept + self.pulled + now * self.pushed
+            z = v > threshold
+            out[t] = z
+            v = v - threshold * z if n.reset == "subtract" else np.where(z, value, v)
+        return out
 
 
-def _fire(x: np.ndarray, n: _Numbers, rate: np.ndarray, leak: np.ndarray, pull: np.ndarray) -> np.ndarray:
-    """Return the spikes of potentials v + rate * (pull * (leak - v) + r * x); `pull` is 0 where nothing leaks."""
-    r, threshold, value = n("r"), n("v_threshold"), n("v_reset")
-    out, v = np.empty_like(x), np.broadcast_to(leak, x.shape[1:])
-    for t, now in enumerate(x):
-        v = v + rate * (pull * (leak - v) + r * now)
-        z = v > threshold
-        out[t] = z
-        v = v - threshold * z if n.reset == "subtract" else np.where(z, value, v)
-    return out
+def _membrane(n: _Numbers, tau: str) -> _Step:
+    return _Step.leaky(n, n.rate(tau), n("r"), n("v_leak"))
 
 
-def _lif(n: _Numbers, x: np.ndarray, tau: str = "tau") -> np.ndarray:
-    return _fire(x, n, n.rate(tau), n("v_leak"), np.ones((), n.dtype))
-
-
-def _integrate_and_fire(n: _Numbers, x: np.ndarray) -> np.ndarray:
-    zero = np.zeros((), n.dtype)
-    return _fire(x, n, np.asarray(n.dt, n.dtype), zero, zero)
-
-
-def _synapse(n: _Numbers, x: np.ndarray) -> np.ndarray:
-    return _leak(x, n.rate("tau_syn"), n("w_in"), np.zeros((), n.dtype))
+def _synapse(n: _Numbers) -> _Step:
+    return _Step.leaky(n, n.rate("tau_syn"), n("w_in"), np.zeros_like(n("w_in")))
 
 
 def _delay(n: _Numbers, x: np.ndarray) -> np.ndarray:
-    steps = np.asarray(n.node.delay, dtype=np.float64) / n.dt
+    steps = n("delay") / n.dt
     off = np.abs(steps - np.rint(steps)) / np.maximum(1, steps)
     if off.max() > WHOLE:
         raise ValueError(f"delay must be whole steps of dt = {n.dt}, got {steps.flat[off.argmax()]:.6g} steps.")
@@ -174,15 +192,15 @@ def _delay(n: _Numbers, x: np.ndarray) -> np.ndarray:
 _STEPS: dict[str, Callable[[_Numbers, np.ndarray], np.ndarray]] = {
     "Input": lambda n, x: x,
     "Output": lambda n, x: x,
-    "Affine": lambda n, x: x @ n("weight").T + n("bias"),
-    "Linear": lambda n, x: x @ n("weight").T,
-    "Scale": lambda n, x: x * n("scale"),
+    "Affine": lambda n, x: x @ n.cast("weight").T + n.cast("bias"),
+    "Linear": lambda n, x: x @ n.cast("weight").T,
+    "Scale": lambda n, x: x * n.cast("scale"),
     "Flatten": lambda n, x: x.reshape(*x.shape[:2], *n.shape),
     "Delay": _delay,
-    "I": lambda n, x: np.cumsum(x * n("r") * n.dtype.type(n.dt), axis=0),
-    "IF": _integrate_and_fire,
-    "LI": lambda n, x: _leak(x, n.rate("tau"), n("r"), n("v_leak")),
-    "LIF": _lif,
-    "CubaLI": lambda n, x: _leak(_synapse(n, x), n.rate("tau_mem"), n("r"), n("v_leak")),
-    "CubaLIF": lambda n, x: _lif(n, _synapse(n, x), "tau_mem"),
+    "I": lambda n, x: _Step.whole(n).run(x),
+    "IF": lambda n, x: _Step.whole(n).fire(x, n),
+    "LI": lambda n, x: _membrane(n, "tau").run(x),
+    "LIF": lambda n, x: _membrane(n, "tau").fire(x, n),
+    "CubaLI": lambda n, x: _membrane(n, "tau_mem").run(_synapse(n).run(x)),
+    "CubaLIF": lambda n, x: _membrane(n, "tau_mem").fire(_synapse(n).run(x), n),
 }

@@ -155,11 +155,10 @@ def _check_reader(layers: list[LeakyLayer], reader: str | None, where: str, dt: 
             )
 
 
-def _just_below_one(network: SpikingNetwork, reader: str | None) -> np.ndarray:
-    """Return the largest number below 1 of the type that is computed in; readers compute in float32."""
+def _just_below_one(network: SpikingNetwork, reader: str | None) -> float:
+    """Return a number just below 1: the largest one of float32, in which readers compute too, or four steps of float64."""
     single = reader is not None or network.readout.weights.dtype == torch.float32
-    kind = np.float32 if single else np.float64
-    return np.nextafter(kind(1), kind(0))
+    return 1 - (2.0**-24 if single else 2.0**-51)
 
 
 def _with_lag_line(layers: list[LeakyLayer]) -> tuple[list[LeakyLayer], np.ndarray, np.ndarray]:
@@ -191,7 +190,7 @@ def _told(readout: TraceReadout) -> dict[str, np.ndarray]:
 class _Builder:
     """Puts nodes and edges together."""
 
-    def __init__(self, dt: float, rules: Reader, threshold: np.ndarray) -> None:
+    def __init__(self, dt: float, rules: Reader, threshold: float) -> None:
         self.dt, self.rules, self.threshold, self.nir = dt, rules, threshold, nir_package()
         self.nodes: dict[str, NIRNode] = {}
         self.edges: list[tuple[str, str]] = []
