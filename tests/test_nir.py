@@ -17,7 +17,7 @@ from sswim.bench.readers import RUNNERS, reader_spikes
 from sswim.cli import app
 from sswim.export import from_nir, lag_line, read_nir, read_spikes, run_nir, to_nir, write_nir
 from sswim.export.command import FORMATS, load_model
-from sswim.export.graph import NODES
+from sswim.export.graph import METADATA, NODES
 from sswim.export.neurons import leaky_layers
 from sswim.export.nir import READERS
 from sswim.network import Alpha, Hat, Refractory
@@ -244,6 +244,12 @@ def test_neurons_are_those_of_a_literal_loop(kind, reset):
     if kind.endswith("IF"):
         other = run_nir(nir.NIRGraph.from_list(NEURONS[kind]), x, dt=1e-3, reset={"value": "subtract"}.get(reset, "value"))
         assert 5 < expected.sum() < 150 and (other[kind.lower()] != found).any()
+
+
+def test_nir_fires_above_the_threshold_only():
+    node = nir.IF(r=array(2.0), v_threshold=array(1.0))
+    found = run_nir(nir.NIRGraph.from_list(node), np.ones((1, 3, 1)), dt=0.5, reset="value")["if"]
+    assert found.ravel().tolist() == [0, 1, 0]  # the potential is 1, 2, and 1 again
 
 
 def test_maps_delays_and_sums():
@@ -517,6 +523,30 @@ def test_wrong_inputs_of_the_host():
         read_spikes(graph, np.zeros((1, WINDOW, 12)))
     with pytest.raises(ValueError, match="its metadata have no readout_constants"):
         read_spikes(to_nir(network), [np.zeros((1, WINDOW, 12)), np.zeros((1, WINDOW, 9))])
+
+
+JUNK = ["x", -1, 1.5, np.zeros(0), np.array([[1]]), np.array([-1]), np.array([np.nan]), np.array(["a"]), None, {"a": 1}]
+
+
+@pytest.mark.parametrize("name", [*METADATA, "dt", "reset"])
+def test_metadata_that_nobody_wrote(name):
+    network = leaky("2 lif")
+    for junk in JUNK:
+        graph = to_nir(network, reader="norse")
+        graph.metadata[name] = junk
+        if name in ("readout_weights", "readout_biases", "fires_at") and isinstance(junk, (float, np.ndarray)):
+            continue  # numbers like any others, as far as one number goes
+        if junk is None and name == "dt":
+            junk = "nothing"
+        with pytest.raises((TypeError, ValueError), match=name):
+            from_nir(graph)
+    graph = to_nir(network, reader="norse")
+    graph.metadata["readout_weights"] = np.ones((3, 2))
+    with pytest.raises(ValueError, match="does not fit 21 neurons"):
+        from_nir(graph)
+    graph.metadata["leads"] = np.array([0])
+    with pytest.raises(ValueError, match="one number for each of 2 layers"):
+        from_nir(graph)
 
 
 # Files.

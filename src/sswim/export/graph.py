@@ -35,6 +35,18 @@ NODES: dict[str, tuple[str, ...]] = {
     "CubaLIF": ("tau_syn", "tau_mem", "r", "v_leak", "w_in", "v_threshold", "v_reset"),
 }
 POSITIVE = ("tau", "tau_syn", "tau_mem", "v_threshold")
+# What `to_nir` tells in a graph's metadata: number of axes, types, least value.
+METADATA = {
+    "window": (0, "iu", 1),
+    "horizon": (0, "iu", 1),
+    "outputs": (0, "iu", 1),
+    "fires_at": (0, "iuf", 1e-30),
+    "lags": (1, "iu", 0),
+    "leads": (1, "iu", 0),
+    "readout_constants": (1, "iuf", 1e-30),
+    "readout_weights": (2, "iuf", -np.inf),
+    "readout_biases": (1, "iuf", -np.inf),
+}
 # Mistakes that are listed at most.
 LISTED = 10
 
@@ -72,8 +84,18 @@ def nir_package() -> ModuleType:
 
 
 def facts_of(graph: NIRGraph) -> Facts:
-    """Return the metadata of a graph."""
-    return graph.metadata if isinstance(graph.metadata, dict) else {}
+    """Return the metadata of a graph; refuse what `to_nir` would not have written."""
+    facts = graph.metadata if isinstance(graph.metadata, dict) else {}
+    for name, (axes, kinds, least) in METADATA.items():
+        if name not in facts:
+            continue
+        value = np.asarray(facts[name])
+        known = value.ndim == axes and value.dtype.kind in kinds and value.size > 0 and not np.isnan(value).any()
+        if not known or value.min() < least:
+            what = "whole numbers" if kinds == "iu" else "numbers"
+            rule = f"{what} of {axes} axes" + (f", >= {least:g}" if least > -np.inf else "")
+            raise ValueError(f"graph: {name} in the metadata must be {rule}, got {facts[name]!r:.60}.")
+    return facts
 
 
 def plan(graph: NIRGraph) -> Plan:

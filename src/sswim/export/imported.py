@@ -67,6 +67,8 @@ def from_nir(
     if window is None and "window" not in facts:
         raise ValueError("window: the graph's metadata do not tell it. Pass the number of steps of the input.")
     chain = _chain(graph, found)
+    if len(facts.get("leads", chain)) != len(chain):
+        raise ValueError(f"graph: leads in the metadata must be one number for each of {len(chain)} layers.")
     layers = [_layer(graph, found, names, step, facts, number) for number, names in enumerate(chain)]
     widths = [len(layer.supports) for layer in layers]
     readout = _readout(graph, found, chain, widths, step, facts, dtype)
@@ -216,7 +218,7 @@ def _readout(
     outputs = [name for name in found.order if _kind(graph, name) == "Output"]
     if len(outputs) != 1:
         raise ValueError(f"graph: it must have one Output node, got {', '.join(map(repr, outputs))}.")
-    if "readout_weights" in facts:
+    if all(f"readout_{part}" in facts for part in ("constants", "weights", "biases")):
         constants, W, b = (np.asarray(facts[f"readout_{p}"], dtype=float) for p in ("constants", "weights", "biases"))
     else:
         parts, b = _followed(graph, found, chain, widths, dt)[outputs[0]]

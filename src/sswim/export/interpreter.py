@@ -38,7 +38,7 @@ def time_step(graph: NIRGraph, dt: float | None) -> float:
     given = facts_of(graph).get("dt") if dt is None else dt
     if given is None:
         raise ValueError("dt: the graph's metadata do not tell its time step. Pass dt, in seconds.")
-    return check_positive("dt", float(given) if isinstance(given, np.generic) else given)
+    return check_positive("dt", given.item() if isinstance(given, np.generic) else given)
 
 
 def reset_of(graph: NIRGraph, reset: str | None) -> str:
