@@ -144,6 +144,23 @@ def test_a_potential_at_the_threshold_fires():
         assert found[:, 3].all() and found.sum() == 20
 
 
+@pytest.mark.parametrize("reader", ["snntorch", "norse"])
+def test_a_potential_at_the_threshold_fires_elsewhere(reader):
+    pytest.importorskip(reader, reason="`make peers` installs it, in .venv-peers")
+    network = SpikingNetwork(
+        1, 1, window=5, horizon=1, hidden=(400,), kernel="exponential", refractory="exponential",
+        readout=TraceReadout(400, 1, 1, constants=[1.0]),
+    )  # fmt: skip
+    with torch.no_grad():
+        for parameter in (network.layers[0].supports, network.layers[0].refractory_supports):
+            parameter.copy_(torch.linspace(0.5, 60, 400))
+        network.layers[0].weights.fill_(0.5), network.layers[0].costs.fill_(-1)
+    x = torch.tensor([0.0, 2.0, 0.0, 0.0, 0.0]).reshape(1, 5, 1)
+    spikes = reader_spikes(reader, to_nir(network, reader=reader), x.numpy(), 1)[0]
+    np.testing.assert_array_equal(spikes, network.simulate(x).spikes[0].numpy())
+    assert spikes.sum() == 400
+
+
 def test_delays_as_a_lag_line_are_the_same_network():
     network = leaky("2 lif")
     x, graph = inputs_for(network).numpy(), to_nir(network, delays="input")

@@ -43,16 +43,19 @@ class Reader:
         `w_in` of CubaLIF.
     uniform : bool
         Whether all neurons of a layer need the same time constant.
+    threshold : float
+        Just below 1, so that a potential of 1 fires after all rounding.
     """
 
     scaled: frozenset[str] = frozenset()
     uniform: bool = False
+    threshold: float = 1 - 2.0**-24
 
 
 # Programs that know neither Delay nor LI. They get the hidden layers alone: the host delays inputs and reads spikes.
 READERS = {
     "snntorch": Reader(frozenset({"CubaLIF"})),
-    "norse": Reader(frozenset({"LIF"})),
+    "norse": Reader(frozenset({"LIF"}), threshold=1 - 2.0**-23),
     "spikingjelly": Reader(frozenset({"CubaLIF"}), uniform=True),
 }
 
@@ -157,8 +160,14 @@ def _check_reader(layers: list[LeakyLayer], reader: str | None, where: str, dt: 
 
 def _just_below_one(network: SpikingNetwork, reader: str | None) -> float:
     """Return a number just below 1: the largest one of float32, in which readers compute too, or four steps of float64."""
-    single = reader is not None or network.readout.weights.dtype == torch.float32
-    return 1 - (2.0**-24 if single else 2.0**-51)
+    if reader is not None:
+        return READERS[reader].threshold
+    return 1 - (2.0**-24 if network.readout.weights.dtype == torch.float32 else 2.0**-51)
+
+
+def _rounded_rate(tau: np.ndarray, dt: float) -> np.ndarray:
+    """Return dt / tau as a reader in float32 has it: weights over this, times it, are the weights again, to the last bit."""
+    return (np.float32(dt) * (np.float32(1) / tau.astype(np.float32))).astype(np.float64)
 
 
 def _with_lag_line(layers: list[LeakyLayer]) -> tuple[list[LeakyLayer], np.ndarray, np.ndarray]:
@@ -209,14 +218,14 @@ class _Builder:
         number, dt = len(self.layers) + 1, self.dt
         tau = dt / (1 - layer.decays)  # (N,), float64
         inner, ones = layer.kind in self.rules.scaled, np.ones_like(tau)
-        scale = (layer.gains if layer.kind == "CubaLIF" else tau / dt) if inner else None
-        weights = layer.weights if scale is None else layer.weights * scale[:, None]
+        scale = (layer.gains if layer.kind == "CubaLIF" else 1 / _rounded_rate(tau, dt)) if inner else ones
+        weights = layer.weights * scale[:, None] if inner else layer.weights
         self._add(f"weights_{number}", self.nir.Linear(weights), self.last)
         if layer.lags.any():
             self._add(f"delay_{number}", self.nir.Delay(layer.lags * dt), self.last)
         rest = {"v_leak": 0 * tau, "v_threshold": self.threshold * ones, "v_reset": 0 * tau}
         if layer.kind == "LIF":
-            node = self.nir.LIF(tau=tau, r=ones if inner else tau / dt, **rest)
+            node = self.nir.LIF(tau=tau, r=tau / dt / scale, **rest)
         else:
             w_in = tau / dt * (ones if inner else layer.gains)
             node = self.nir.CubaLIF(tau_syn=tau, tau_mem=tau, r=tau / dt, w_in=w_in, **rest)
