@@ -32,8 +32,10 @@ LAYERS = [
     ["inspection", "updating"],
     ["classifier", "forecaster"],
     ["datasets", "plots"],
+    ["export"],
     ["demo", "experiments", "bench"],
     ["arguments"],
+    ["commands"],
     ["cli"],
     ["__main__"],
 ]

@@ -1,0 +1,9 @@
+"""Networks for other programs: simulators and chips."""
+
+from sswim.export.files import read_nir, write_nir
+from sswim.export.host import lag_line, read_spikes
+from sswim.export.imported import from_nir
+from sswim.export.interpreter import run_nir
+from sswim.export.nir import to_nir
+
+__all__ = ["from_nir", "lag_line", "read_nir", "read_spikes", "run_nir", "to_nir", "write_nir"]

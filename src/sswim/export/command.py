@@ -1,0 +1,64 @@
+"""`sswim export`: a model file in, a file in another format out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sswim.classifier import Classifier
+from sswim.export.files import write_nir
+from sswim.export.nir import to_nir
+from sswim.forecaster import Forecaster
+from sswim.options import nearest, resolve
+from sswim.sealed import Damaged, read_sealed
+from sswim.writing import check_place
+
+__all__ = ["FORMATS", "export_model", "load_model"]
+
+Model = Forecaster | Classifier
+ESTIMATORS: dict[str, type[Forecaster] | type[Classifier]] = {"Forecaster": Forecaster, "Classifier": Classifier}
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model file, whichever estimator it holds."""
+    try:
+        header = read_sealed(Path(path), "sswim").header
+    except (Damaged, OSError):
+        header = None  # the estimator says what is wrong
+    kind = header.get("kind") if isinstance(header, dict) else None
+    return ESTIMATORS.get(str(kind), Forecaster).load(path)
+
+
+def _write_nir(
+    model: Model, out: Path, *, dt: float = 1e-4, reader: str | None = None, delays: str | None = None
+) -> dict[str, object]:
+    """Write a model as an NIR graph; the options are those of `to_nir`."""
+    graph = to_nir(model, dt=dt, reader=reader, delays=delays)
+    write_nir(graph, out)
+    neurons = [len(node.r) for name, node in graph.nodes.items() if name.startswith("layer_")]
+    return {"nodes": len(graph.nodes), "layers": neurons, "dt": dt, "reader": reader}
+
+
+# Formats by name: a function that writes a fitted model to a place and returns facts about it. Its keywords are the options.
+FORMATS: dict[str, Callable[..., dict[str, object]]] = {"nir": _write_nir}
+
+
+def export_model(model: Path, to: str, out: Path, options: Mapping[str, object]) -> dict[str, object]:
+    """Write the model of a file in another format; return facts about what was written.
+
+    Parameters
+    ----------
+    model, out : path
+    to : str
+        A key of `FORMATS`.
+    options : mapping
+        Keywords of the format's function.
+    """
+    write = resolve("--to", to, FORMATS, "__call__")
+    known = [p.name for p in inspect.signature(write).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"--set: {to} has no option {name!r}. It has {', '.join(known)}.{nearest(name, known)}")
+    check_place(out, model)
+    return {"model": str(model), "format": to, "file": str(out), **write(load_model(model), out, **options)}
