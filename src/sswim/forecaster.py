@@ -380,10 +380,10 @@ class Forecaster(UpdatableForecaster):
         check_is_fitted(self)
         return self.model_.evaluate(X, breaks)
 
-    def costs(self, X: SeriesLike, *, breaks: Breaks = None) -> Costs:
-        """Return the spikes and synaptic operations of a forecast, averaged over windows of `X`."""
+    def costs(self, X: SeriesLike, *, breaks: Breaks = None, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return what a forecast of one channel costs, with weights of `bits` bits; with `sparse`, those of 0 cost nothing."""
         check_is_fitted(self)
-        return self.model_.costs(X, breaks)
+        return self.model_.costs(X, breaks, bits=bits, sparse=sparse)
 
     def score(self, X: SeriesLike, y: object = None) -> float:
         """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean.
