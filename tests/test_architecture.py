@@ -32,7 +32,7 @@ LAYERS = [
     ["updating"],
     ["classifier", "forecaster"],
     ["datasets", "plots"],
-    ["demo", "experiments", "bench"],
+    ["adapters", "demo", "experiments", "bench"],
     ["arguments"],
     ["cli"],
     ["__main__"],

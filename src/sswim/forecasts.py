@@ -278,8 +278,8 @@ class ForecastModel:
                 yield Seen(samples.inputs(index), samples.past(index), samples.ahead(index))
 
         layers, seen = count_network(network, batches(), Setting.of(network, bits, sparse, network.outputs))
-        own = self.window * (1 + len(encoder.covariates))
-        outputs = self.horizon * network.outputs
-        sizes = own, self.horizon, len(encoder.moving), self.window * network.inputs, outputs, network.hidden, network.outputs
+        channels, others, outputs = len(encoder.moving), len(encoder.covariates), network.outputs
+        ridge = self.window * (1 + others), self.horizon, channels  # of each channel's own rows
+        dense = self.window * (outputs + others), self.horizon * outputs, network.hidden, outputs
         title = f"Forecaster, {self.window} -> {self.horizon} steps"
-        return Costs(title, "forecast of one channel", layers, seen * network.outputs, Job(*sizes))
+        return Costs(title, "forecast of one channel", layers, seen * outputs, Job(*ridge, *dense))

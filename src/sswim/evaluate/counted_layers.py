@@ -122,6 +122,14 @@ def is_chip_layer(layer: SpikingLayer) -> bool:
     return plain and torch.equal(layer.refractory_supports, layer.supports) and torch.equal(layer.delays, layer.delays.round())
 
 
+def _parameters(layer: SpikingLayer) -> int:
+    """Return the number of parameters. Leaky neurons need few: a decay, delays if there are any, and an output its bias."""
+    if is_chip_layer(layer) or (isinstance(layer.kernel, Exponential) and not layer.spiking):
+        each = 1 + bool(layer.delays.any()) + (not layer.spiking)
+        return layer.weights.numel() + each * layer.neurons
+    return sum(p.numel() for p in layer.parameters())
+
+
 def spiking_layer(
     name: str, layer: SpikingLayer, arrived: Tensor, sent: Tensor, steps: tuple[int, int, int], spikes: bool, setting: Setting
 ) -> LayerCosts:
@@ -131,14 +139,13 @@ def spiking_layer(
     those of the input, those that are simulated, and those that its neurons are updated at.
     """
     neurons, chip = Neurons.of(layer, steps[1]), is_chip_layer(layer)
-    decay_only = layer.neurons * (1 + bool(layer.delays.any()))  # all that LIF neurons need besides weights
     updates, share = layer.neurons * steps[2], setting.share
     compared = updates if layer.spiking else 0
     return LayerCosts(
         name,
         "spiking" if layer.spiking else "readout",
         layer.neurons,
-        parameters=layer.weights.numel() + decay_only if chip else sum(p.numel() for p in layer.parameters()),
+        parameters=_parameters(layer),
         state=neurons.state,
         spikes=float(sent.sum()) / share,
         updates=updates / share,
