@@ -279,7 +279,14 @@ class ForecastModel:
 
         layers, seen = count_network(network, batches(), Setting.of(network, bits, sparse, network.outputs))
         channels, others, outputs = len(encoder.moving), len(encoder.covariates), network.outputs
-        ridge = self.window * (1 + others), self.horizon, channels  # of each channel's own rows
-        dense = self.window * (outputs + others), self.horizon * outputs, network.hidden, outputs
+        job = Job(
+            ridge_inputs=self.window * (1 + others),  # a channel's own rows, and covariates
+            ridge_outputs=self.horizon,
+            ridges=channels,
+            inputs=self.window * (outputs + others),
+            outputs=self.horizon * outputs,
+            hidden=network.hidden,
+            share=outputs,
+        )
         title = f"Forecaster, {self.window} -> {self.horizon} steps"
-        return Costs(title, "forecast of one channel", layers, seen * outputs, Job(*ridge, *dense))
+        return Costs(title, "forecast of one channel", layers, seen * outputs, job)
