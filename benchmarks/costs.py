@@ -1,4 +1,4 @@
-"""What forecasts cost, beside their errors: the default forecaster, smaller ones, the paper's, a ridge and a dense network.
+"""What forecasts cost, and their errors: the default forecaster, smaller ones, the paper's, a ridge and a dense network.
 
     SSWIM_DATA=... python benchmarks/costs.py               # measures all, writes the JSON and the table of docs/costs.md
     SSWIM_DATA=... python benchmarks/costs.py --only paper  # measures models of this name again
@@ -31,11 +31,11 @@ from sswim.datasets import load_ltsf, load_wind_farm
 from sswim.evaluate import RidgeOnLags
 from sswim.evaluate.baselines import Baseline
 from sswim.evaluate.costs import Costs
-from sswim.evaluate.energy import Energy
+from sswim.evaluate.energy import FIGURES, Energy
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "costs.md", ROOT / "benchmarks" / "results" / "costs.json"
-TABLE = re.compile(r"(<!-- costs -->\n).*?(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"(<!-- (costs|figures) -->\n).*?(<!-- end -->)", re.DOTALL)
 WINDOW, HORIZON, HIDDEN = 168, 24, (20,)
 DATA: dict[str, Callable[[], pd.DataFrame]] = {"wind farm": load_wind_farm, "ETTh1": lambda: load_ltsf("ETTh1")}
 COMMON: dict[str, Any] = {"random_state": 0, "verbose": 0}
@@ -62,7 +62,7 @@ class Dense(Baseline):
         mean, spread = self._scales(x)
         x, y = ((v - mean) / spread for v in (x, y))
         flat = [v.transpose(0, 2, 1).reshape(-1, v.shape[1]) for v in (x, y)]
-        self.network = MLPRegressor(HIDDEN, early_stopping=True, random_state=0, max_iter=100).fit(*flat)
+        self.network = MLPRegressor(hidden_layer_sizes=HIDDEN, early_stopping=True, random_state=0, max_iter=100).fit(*flat)
         return self
 
     def _scales(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +76,7 @@ class Dense(Baseline):
         return y * spread + mean
 
 
-def told(error: float, costs: Costs, seconds: float) -> dict[str, Any]:
+def row_of(error: float, costs: Costs, seconds: float) -> dict[str, Any]:
     """Return a row: an error, and all costs."""
     facts = costs.to_dict()
     return {"rse": error, "seconds": seconds, **{name: value for name, value in facts.items() if name != "title"}}
@@ -94,15 +94,15 @@ def measured(name: str, series: pd.DataFrame, only: str) -> dict[str, Any]:
         model = make().fit(train)
         seconds = time.perf_counter() - begin
         costs = model.costs(test)
-        found[key] = told(model.evaluate(test).rse, costs, seconds)
+        found[key] = row_of(model.evaluate(test).rse, costs, seconds)
         if key == "default":
             begin = time.perf_counter()
-            ridge, dense = costs.beside().models[1:]
+            ridge, dense = costs.compare().models[1:]
             for other, fitted, spent in zip(
                 OTHERS, (RidgeOnLags(WINDOW, HORIZON), Dense(WINDOW, HORIZON)), (ridge, dense), strict=True
             ):
                 error = fitted.fit(train).evaluate(test).rse
-                found[other] = told(error, spent, time.perf_counter() - begin)
+                found[other] = row_of(error, spent, time.perf_counter() - begin)
         print(name, {k: {"rse": v["rse"], "seconds": v["seconds"]} for k, v in found.items()}, flush=True)
     return found
 
@@ -127,9 +127,19 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def figures() -> str:
+    """Return the table of published figures."""
+    lines = ["| | picojoules | of one | source |", "| --- | --- | --- | --- |"]
+    for name, figure in FIGURES.items():
+        size = f"{figure.low:,g}" if figure.low == figure.high else f"{figure.low:,g} to {figure.high:,g}"
+        lines.append(f"| {name} | {size} | {figure.per} | {'; '.join(filter(None, (figure.source, figure.note)))} |")
+    return "\n".join(lines)
+
+
 def documented(page: str, results: dict[str, Any]) -> str:
-    """Return the page with the table as the results have it."""
-    return TABLE.sub(lambda found: f"{found[1]}\n{table(results)}\n\n{found[2]}", page)
+    """Return the page with its tables as the results and the figures have them."""
+    made = {"costs": table(results), "figures": figures()}
+    return PART.sub(lambda found: f"{found[1]}\n{made[found[2]]}\n\n{found[3]}", page)
 
 
 def write(path: Path, text: str) -> None:

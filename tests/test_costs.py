@@ -1,6 +1,9 @@
 """What forecasts and samples cost: laws, hand counts on toy networks, and a literal count for every kind of output."""
 
+import importlib.util
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +87,13 @@ def test_operations_are_those_of_loops_over_every_synapse(spikes, sparse):
     assert costs.layers[1].accumulates > 0 and (costs.layers[0].multiply_accumulates == 0) is spikes
 
 
+def test_values_among_spikes_make_products_of_all():
+    """A few samples may happen to be 0 and 1 only. Whether inputs are spikes is for all samples to say."""
+    values, spikes = some(4, spikes=False), some(4)
+    one, two = (costs_of(traced(), x).layers[0] for x in ([values, spikes], [spikes, values]))
+    assert one.multiply_accumulates == two.multiply_accumulates > 0 == one.accumulates
+
+
 def test_hand_count_of_two_neurons():
     """One input fires at steps 0 and 1; neuron 0 answers each spike with one (weight 1.25), neuron 1 has weight 0.
 
@@ -160,7 +170,7 @@ def test_kernels_without_a_recursion_cost_their_taps():
     assert hidden.neuron_multiply_accumulates == 13 * (3 + 5) and hidden.state == (3 + 7) + 2 * 2
     assert hidden.neuron_accumulates == 2 * 13 + 2 * hidden.spikes  # thresholds, and two lags of inhibition
     assert output.updates == 3 and output.neuron_multiply_accumulates == 3 * 2
-    assert output.accumulates == hidden.spikes  # one output
+    assert output.accumulates == hidden.spikes and output.neuron_accumulates == 0  # one output, without a threshold
     assert not hidden.chip_neurons and [e.hardware for e in costs_of(network, torch.ones(2, 10, 1)).energy if e.memory] == [
         "45 nm, with on-chip memory",
         "45 nm, with external memory",
@@ -223,15 +233,18 @@ def test_energy_is_what_the_figures_say():
 def test_energy_on_chips_adds_what_a_host_does():
     chip = LayerCosts("a", "spiking", 4, accumulates=100, updates=40, neuron_accumulates=9, bits=8, chip_neurons=True)
     host = LayerCosts("b", "readout", 2, multiply_accumulates=10, bits=8)
-    found = {e.hardware: e for e in Costs("x", "sample", (chip, host), 1).energy}
-    products = 10 * 0.23e-12, 10 * 0.3e-12
+    encoder = LayerCosts("c", "encoder", 2, updates=30, neuron_accumulates=30, bits=8)
+    found = {e.hardware: e for e in Costs("x", "sample", (encoder, chip, host), 1).energy}
+    products = 10 * 0.23e-12 + 30 * 0.1e-12, 10 * 0.3e-12 + 30 * 0.1e-12
     assert found["Loihi"].low == pytest.approx(100 * 23.6e-12 + 40 * 52e-12 + products[0])
     assert found["Loihi"].high == pytest.approx(100 * 23.6e-12 + 40 * 81e-12 + products[1])
     assert found["TrueNorth"].low == pytest.approx(100 * 26e-12 + products[0])
     assert found["SpiNNaker"].high == pytest.approx(100 * 43e-9 + 40 * 100e-9 + products[1])
 
 
-@pytest.mark.parametrize(("size", "figure"), [(1000, 10), (8 * 1024, 20), (200_000, 100), (10_000_000, 100)])
+@pytest.mark.parametrize(
+    ("size", "figure"), [(1000, 10), (2048, 10), (3000, 20), (8 * 1024, 20), (9000, 100), (200_000, 100), (10_000_000, 100)]
+)
 def test_larger_models_need_larger_memories(size, figure):
     layer = LayerCosts("x", "dense", 1, weights=size, parameters=size, multiply_accumulates=1)
     alone, near, _ = Costs("x", "sample", (layer,), 1).energy
@@ -353,7 +366,7 @@ def test_covariates_and_what_is_known_ahead():
     assert populations.neurons == 8 * (2 + 2 + 1)  # two of the channel, one of each covariate, one of what is known ahead
     assert populations.updates == 8 * ((2 + 2) * 12 + 3 / 2)
     assert costs.samples == (60 - 12 - 3 + 1) * 2
-    assert costs.beside().models[1].multiply_accumulates == 12 * 3 * 3  # own lags, and those of two covariates
+    assert costs.compare().models[1].multiply_accumulates == 12 * 3 * 3  # own lags, and those of two covariates
     with pytest.raises(ValueError, match=r"needs 15 rows \(window and horizon\)"):
         model.costs(rows[:14])
 
@@ -367,7 +380,7 @@ def test_all_channels_in_one_network():
     hidden, output = costs.layers
     assert output.accumulates == pytest.approx(hidden.spikes * 2) and output.updates == 3  # one forecast of one channel
     assert costs.samples == (60 - 12 + 1) * 2
-    ridge, dense = costs.beside().models[1:]
+    ridge, dense = costs.compare().models[1:]
     assert ridge.multiply_accumulates == 36 and ridge.parameters == 2 * (36 + 3)
     assert dense.multiply_accumulates == (24 * 6 + 6 * 6) / 2 and dense.parameters == 24 * 6 + 6 + 6 * 6 + 6
 
@@ -396,7 +409,7 @@ def test_costs_of_a_classifier(digits, readout):
     else:
         assert last.accumulates == pytest.approx(10 * first.spikes)
     assert costs.unit == "sample" and costs.samples == 50
-    ridge, dense = costs.beside().models[1:]
+    ridge, dense = costs.compare().models[1:]
     assert ridge.multiply_accumulates == 640 and dense.multiply_accumulates == 64 * 20 + 20 * 10
     assert dense.updates == 20
 
@@ -416,7 +429,7 @@ def test_tables_sentences_and_dictionaries(forecaster):
     assert facts["layers"][1]["bits"] == 8 and costs.to_frame().loc["hidden 1", "neurons"] == 6
     page = costs._repr_html_()
     assert "<table" in page and "hidden 1" in page and "<td>" in page
-    both = costs.beside()
+    both = costs.compare()
     assert isinstance(both, Comparison) and {"ridge", "dense network"} <= set(both.to_dict()) == set(both.to_frame().index)
     assert "ridge" in str(both) and "<table" in both._repr_html_() and repr(both) == str(both)
     with Console().capture() as shown:
@@ -430,7 +443,7 @@ def test_mistakes_are_named(forecaster):
     with pytest.raises(ValueError, match="bits must be"):
         forecaster.costs(waves(60), bits=0)
     with pytest.raises(ValueError, match="no job to compare"):
-        costs_of(traced(), some()).beside()
+        costs_of(traced(), some()).compare()
     network = traced()
     network.readout = torch.nn.Linear(2, 2)
     with pytest.raises(TypeError, match="what a Linear does is not known"):
@@ -442,3 +455,13 @@ def test_mistakes_are_named(forecaster):
 def test_dense_layers_are_matrix_products():
     layer = dense_layer("x", 5, 3, share=2, copies=4)
     assert (layer.multiply_accumulates, layer.weights, layer.parameters) == (7.5, 60, 72)
+
+
+def test_tables_of_the_page_are_those_of_the_results():
+    """Run `python benchmarks/costs.py --document` after a change."""
+    root = Path(__file__).parents[1]
+    spec = importlib.util.spec_from_file_location("costs_benchmark", root / "benchmarks" / "costs.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    page, results = made.PAGE.read_text(), json.loads(made.RESULTS.read_text())
+    assert made.documented(page, results) == page and "| wind farm, default |" in page and "| DRAM | 1,300 to 2,600 |" in page

@@ -69,7 +69,7 @@ class Costs:
     samples : int
         Number of forecasts or samples that were looked at.
     job : Job
-        For `beside`.
+        For `compare`.
     """
 
     title: str
@@ -177,10 +177,10 @@ class Costs:
         """Energy on several kinds of hardware, as ranges from published figures (`sswim.evaluate.energy`)."""
         return energies(self.layers)
 
-    def beside(self) -> Comparison:
+    def compare(self) -> Comparison:
         """Return the costs together with those of a ridge and a dense network of the same job and hidden widths."""
         if self.job is None:
-            raise ValueError("beside: these costs are not those of a fitted model, so there is no job to compare.")
+            raise ValueError("compare: these costs are not those of a fitted model, so there is no job to compare.")
         return Comparison((self, self._ridge(self.job), self._network(self.job)))
 
     def _ridge(self, job: Job) -> Costs:

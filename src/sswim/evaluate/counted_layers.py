@@ -56,7 +56,7 @@ class Setting:
 
     @classmethod
     def of(cls, network: SpikingNetwork, bits: int | None, sparse: bool, share: int = 1) -> Setting:
-        """Return how to count, with as many bits as the network's numbers have, if not told otherwise."""
+        """Return how to count. Default of `bits`: as many as the network's numbers have."""
         word = 8 * network.readout.weights.element_size()
         if bits is not None and check_integer("bits", bits, 1) > word:
             raise ValueError(f"bits: a weight of this network has {word} bits, so bits must be at most that, got {bits}.")
@@ -64,6 +64,7 @@ class Setting:
 
     def synapses(self, weights: Tensor, arrived: Tensor, steps: int, *, spikes: bool) -> dict[str, float]:
         """Return the operations of `weights` (neurons, senders), of whose senders `arrived` (senders,) inputs were not 0."""
+        weights = weights.cpu()
         fan_out = (weights != 0).sum(dim=0) if self.sparse else torch.full_like(arrived, len(weights))
         operations = float((fan_out.double() * arrived.double()).sum()) / self.share
         found = {"accumulates" if spikes else "multiply_accumulates": operations}
@@ -95,7 +96,7 @@ class Neurons:
     @classmethod
     def of(cls, layer: SpikingLayer, steps: int) -> Neurons:
         """Return how the neurons of a layer are computed."""
-        delays, supports = layer.delays.detach(), layer.supports.detach()
+        delays, supports = layer.delays.detach().cpu(), layer.supports.detach().cpu()
         recursive = {Exponential: 1, Alpha: 2}.get(type(layer.kernel), 0)
         if recursive:
             per_update = torch.full_like(delays, recursive)
@@ -103,10 +104,10 @@ class Neurons:
         else:
             taps = kernel_taps(layer.kernel, delays, supports, steps) != 0  # (N, S)
             per_update = taps.sum(dim=1).to(delays)
-            state = int((taps * torch.arange(1, steps + 1, device=taps.device)).amax(dim=1).sum())
+            state = int((taps * torch.arange(1, steps + 1)).amax(dim=1).sum())
         if not layer.spiking:
             return cls(state, per_update, torch.zeros_like(per_update))
-        fires, varsigma = layer.costs.detach() != 0, layer.refractory_supports.detach()
+        fires, varsigma = layer.costs.detach().cpu() != 0, layer.refractory_supports.detach().cpu()
         if isinstance(layer.refractory, Exponential):
             apart = fires & ((varsigma != supports) | (recursive == 0))  # else it decays with the potential
             return cls(state + int(apart.sum()), per_update + apart.to(per_update), fires.to(per_update))

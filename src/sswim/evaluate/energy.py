@@ -105,7 +105,8 @@ class Energy:
     memory: bool
 
     def __str__(self) -> str:
-        return in_units(self.low) if self.low == self.high else f"{in_units(self.low)} to {in_units(self.high)}"
+        low, high = in_units(self.low), in_units(self.high)
+        return low if low == high else f"{low} to {high}"
 
 
 def in_units(joules: float) -> str:
