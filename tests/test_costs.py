@@ -357,6 +357,16 @@ def test_rows_are_multiplied():
     assert costs.population_spikes == costs.accumulates == 0 and costs.layers[-1].multiply_accumulates >= 12 * 3
 
 
+def test_populations_that_are_not_read_cost_nothing():
+    """Relative to each window, nothing is seen in units of the training rows."""
+    options = {"hidden": (6,), "readout": Direct(population=8, singles=2), "random_state": 0, "verbose": 0}
+    model = Forecaster(12, 3, scaling="window", **options).fit(waves())
+    costs, (_, past) = model.costs(waves(60)), seen_by(model, waves(60))
+    raster = model.network_.readout.raster(past.to(model.network_.readout.weights).transpose(1, 2))
+    assert costs.layers[0].neurons == 8 and costs.layers[0].updates == 8 * 12
+    assert costs.population_spikes == pytest.approx(float(raster.sum()) / len(past))
+
+
 def test_covariates_and_what_is_known_ahead():
     rows = waves(300, 4)
     names = {"covariates": [2], "known": [3], "hidden": (4,), "readout": Direct(population=8, singles=2)}

@@ -41,6 +41,7 @@ class LagCounter:
         self._sums = {name: torch.zeros(readout.sizes.groups, dtype=torch.float64) for name in names}
         # Parts without any weight are not there, for each group.
         self.used = {name: (readout.weights[:, readout.parts[name]] != 0).flatten(1).any(dim=1).cpu() for name in PARTS}
+        self.used["heights"] &= readout.heights
 
     def _add(self, name: str, counts: Tensor) -> None:
         """Add counts (batch,) of samples, or (sets,) of whole sets, to those of their groups."""
