@@ -32,7 +32,7 @@ LAYERS = [
     ["inspection", "updating"],
     ["classifier", "forecaster"],
     ["datasets", "plots"],
-    ["export"],
+    ["adapters", "export"],
     ["demo", "experiments", "bench"],
     ["arguments"],
     ["commands"],

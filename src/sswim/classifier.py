@@ -23,6 +23,7 @@ from sswim.data.inputs import InputEncoder, Values, check_encoder
 from sswim.data.labelled import digests
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split, kept_for_training
+from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
@@ -342,6 +343,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """
         check_is_fitted(self)
         return record_samples(self.model_, X, potentials=potentials)
+
+    def costs(self, X: object, *, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return spikes, operations, bits and energy of a sample, averaged over those of `X`.
+
+        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        """
+        check_is_fitted(self)
+        return self.model_.costs(self.model_.samples(X, type(self).__name__), bits, sparse)
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

@@ -10,8 +10,9 @@ from sswim.contributions import contributions
 from sswim.data.future import Future
 from sswim.data.series import Breaks, SeriesLike
 from sswim.estimator import Estimator
+from sswim.evaluate.costs import Costs
 from sswim.evaluate.metrics import Evaluation
-from sswim.forecasts import Costs, ForecastModel
+from sswim.forecasts import ForecastModel
 from sswim.recordings import Recording, record_windows
 from sswim.report import Summary
 
@@ -63,10 +64,13 @@ class InspectableForecaster(Estimator[ForecastModel]):
         check_is_fitted(self)
         return self.model_.evaluate(X, breaks)
 
-    def costs(self, X: SeriesLike, *, breaks: Breaks = None) -> Costs:
-        """Return the spikes and synaptic operations of a forecast, averaged over windows of `X`."""
+    def costs(self, X: SeriesLike, *, breaks: Breaks = None, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return spikes, operations, bits and energy of a forecast of one channel, averaged over windows of `X`.
+
+        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        """
         check_is_fitted(self)
-        return self.model_.costs(X, breaks)
+        return self.model_.costs(X, breaks, bits=bits, sparse=sparse)
 
     def score(self, X: SeriesLike, y: object = None) -> float:
         """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean.

@@ -262,21 +262,22 @@ class LagReadout(nn.Module):
         shown = ahead if self.skip else self.population.rounded(ahead)
         return torch.cat([shown.flatten(1), fires.to(shown).flatten(1)], dim=1)
 
-    def _deviations(self, rows: Tensor) -> Tensor:
+    def deviations(self, rows: Tensor) -> Tensor:
         """Return windows (batch, outputs, window) relative to their mean and in units of their deviation; 0 where they rest."""
         level, relative, spread, moves = _apart(rows)
         return relative * moves / torch.where(moves > 0, spread, torch.ones_like(spread))
 
     def raster(self, rows: Tensor) -> Tensor:
         """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
-        return self.population.fires(self._deviations(rows))
+        return self.population.fires(self.deviations(rows))
 
     def spikes(self, rows: Tensor) -> Tensor:
         """Return how many spikes the populations fire in windows (batch, outputs, window): (batch,).
 
-        With a skip connection only those of the single neurons count: nothing else is read.
+        With a skip connection only those of the single neurons count: nothing else is read. Nor do those of populations that
+        see rows in units of the training rows, where these are not read.
         """
-        signals = torch.cat([self._deviations(rows), rows], dim=1)
+        signals = torch.cat([self.deviations(rows), rows], dim=1) if self.heights else self.deviations(rows)
         if not self.skip:
             return self.population.spikes(signals).sum(dim=(1, 2)).double()
         reached, silent = self._fires[self.population.counts(signals).long()], self._fires[self.population.neurons // 2]
