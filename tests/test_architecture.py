@@ -31,6 +31,7 @@ LAYERS = [
     ["estimator", "paper"],
     ["updating"],
     ["classifier", "forecaster"],
+    ["export"],
     ["datasets", "plots"],
     ["demo", "experiments", "bench"],
     ["arguments"],
