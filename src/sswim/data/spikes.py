@@ -128,7 +128,7 @@ class Latency(_Timed):
     def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
         """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
         time = ((1 - intensity) * (self.steps - 1)).round().long()
-        spikes = intensity.new_zeros(len(intensity), self.steps, intensity.shape[1])
+        spikes = intensity.new_zeros(intensity.shape[0], self.steps, intensity.shape[1])
         return spikes.scatter_(1, time[:, None], (intensity > 0).to(intensity.dtype)[:, None])
 
 

@@ -119,9 +119,7 @@ class Lags(nn.Module):
         return self.readout.read(spikes, rows, ahead)
 
 
-def frozen_readout(
-    network: SpikingNetwork, dtype: torch.dtype, start: int | None = None
-) -> FrozenVoltage | Traces | Lags:
+def frozen_readout(network: SpikingNetwork, dtype: torch.dtype, start: int | None = None) -> FrozenVoltage | Traces | Lags:
     """Return a network's output with constant parameters; a voltage is read from step `start` on."""
     readout = network.readout
     if isinstance(readout, VoltageReadout):

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from sswim._version import __version__
+from sswim.classifier import Classifier
 from sswim.export.plans import Exportable, Facts, Plan, plan
+from sswim.forecaster import Forecaster
 from sswim.options import check_integer
 from sswim.writing import check_place, whole_file
 
-__all__ = ["OPSET", "initial_state", "to_exported", "to_onnx"]
+__all__ = ["OPSET", "initial_state", "to_exported", "to_onnx", "write_onnx"]
 
 # Version of ONNX's operators.
 OPSET = 18
@@ -38,8 +40,8 @@ def to_exported(
     model : Forecaster, Classifier or SpikingNetwork
         Its present parameters become constants.
     form : {"window", "step"}
-        ``"window"`` maps whole windows or samples to forecasts, probabilities or outputs. ``"step"`` maps one row and a state to
-        the output after this row and the next state; see `initial_state`.
+        ``"window"`` maps whole windows or samples to forecasts, probabilities or outputs. ``"step"`` maps one row and a state
+        to the output after this row and the next state; see `initial_state`.
     dtype : {"float64", "float32"}, optional
         Of inputs and outputs, and of everything outside of the hidden layers. Default: ``"float64"`` for estimators, as
         `predict` computes, and the network's own for networks. With ``"float32"``, a value that lies on a neuron's threshold
@@ -106,6 +108,14 @@ def to_onnx(
     return place
 
 
+def write_onnx(
+    model: Forecaster | Classifier, out: Path, *, form: str = "window", dtype: str | None = None, batch: int | None = None
+) -> dict[str, object]:
+    """Write a fitted model to an ONNX file as `to_onnx` does; return facts about it, for `sswim export`."""
+    place = to_onnx(model, out, form=form, dtype=dtype, batch=batch)
+    return {"form": form, "dtype": dtype or "float64", "batch": batch, "opset": OPSET, "bytes": place.stat().st_size}
+
+
 def initial_state(model: Exportable, *, batch: int = 1, dtype: str | None = None) -> dict[str, Tensor]:
     """Return the state that a model exported with ``form="step"`` starts with: 0 everywhere.
 
@@ -133,9 +143,11 @@ def _exported(planned: Plan, batch: int | None) -> torch.export.ExportedProgram:
         try:
             return torch.export.export(module, (), arguments, dynamic_shapes=open_, strict=False)
         except Exception as error:
+            why = f"{str(error).splitlines()[0]:.300}" if str(error) else type(error).__name__
             raise ValueError(
-                f"model: torch.export {torch.__version__} cannot follow it ({str(error).splitlines()[0]:.300}). A kernel or an "
-                "encoder of your own must consist of tensor operations whose sizes do not depend on values."
+                f"model: torch.export {torch.__version__} cannot follow it ({why}). A kernel or an encoder of your own must "
+                "consist of tensor operations, and sizes must not depend on values. A batch of any size needs x.shape[0] "
+                "instead of len(x) there, or pass batch=..."
             ) from error
 
 

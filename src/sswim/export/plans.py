@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from sswim.readout.voltage import Voltage
 __all__ = ["FORMS", "Exportable", "Facts", "Plan", "plan"]
 
 Exportable = Forecaster | Classifier | SpikingNetwork
-Facts = dict[str, Any]  # plain JSON
+Facts = dict[str, object]  # plain JSON
 FORMS = ("window", "step")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Samples of an example batch: torch takes a size of 1 for a constant.
@@ -93,7 +92,7 @@ def _of_network(network: SpikingNetwork, form: str, batch: int) -> Plan:
             "model: channels share this network, or covariates are known ahead, and its batches must be built from series. "
             "Export the Forecaster that the network is of."
         )
-    facts = {"model": "SpikingNetwork", "form": form, "window": network.window, "horizon": network.horizon}
+    facts: Facts = {"model": "SpikingNetwork", "form": form, "window": network.window, "horizon": network.horizon}
     facts |= {"first_output_step": network.start, "units": "the network's own"}
     shape = (batch, network.inputs) if form == "step" else (batch, network.window, network.inputs)
     x = torch.randn(*shape, generator=generator, dtype=torch.float64).to(readout.weights)
@@ -105,8 +104,8 @@ def _of_network(network: SpikingNetwork, form: str, batch: int) -> Plan:
 def _of_forecaster(model: ForecastModel, form: str, dtype: torch.dtype, batch: int) -> Plan:
     """Return the plan of a forecaster, from rows to forecasts in the data's own units."""
     encoder, module = model.encoder, FrozenForecasts(model, dtype)
-    names = list(range(encoder.columns)) if model.columns is None else list(model.columns)
-    facts = {"model": "Forecaster", "form": form, "window": model.window, "horizon": model.horizon}
+    names: Sequence[Hashable] = range(encoder.columns) if model.columns is None else model.columns
+    facts: Facts = {"model": "Forecaster", "form": form, "window": model.window, "horizon": model.horizon}
     facts |= {"columns": _plain(names), "channels": _plain([names[c] for c in encoder.channels])}
     facts |= {"units": "those of the data that the model was fitted to, for rows and forecasts"}
     facts |= {"missing": "fill missing values before; a window that holds NaN or infinity has forecasts of NaN"}
@@ -138,8 +137,8 @@ def _of_classifier(model: ClassModel, form: str, dtype: torch.dtype, batch: int)
         )
     if encoder is not None and not events and inputs.spikes is not None and inputs.spikes.draws:
         raise ValueError(
-            f"model: its encoder, {encoder}, draws spikes at random, and an exported model does not. Fit it with encoder='image' "
-            "or 'rate', or export its network_ and let the host draw."
+            f"model: its encoder, {encoder}, draws spikes at random, and an exported model does not. Fit it with "
+            "encoder='image' or 'rate', or export its network_ and let the host draw."
         )
     if form == "step" and encoder is not None and not events:
         raise ValueError(
@@ -151,7 +150,7 @@ def _of_classifier(model: ClassModel, form: str, dtype: torch.dtype, batch: int)
             "form: 'step' needs readout='direct': a voltage is integrated after the sample's end. Use form='window', or export "
             "the model's network_, whose output is the voltage at every step."
         )
-    facts = {"model": "Classifier", "form": form, "classes": _plain(model.classes.tolist()), "window": inputs.steps}
+    facts: Facts = {"model": "Classifier", "form": form, "classes": _plain(model.classes.tolist()), "window": inputs.steps}
     facts |= {"sample_shape": list(inputs.shape), "encoder": str(encoder)}
     facts |= {"units": "numbers of events per step and channel" if events else "those of the samples of the fit"}
     facts |= {"missing": "a sample that holds NaN or infinity has probabilities of NaN"}
@@ -163,6 +162,6 @@ def _of_classifier(model: ClassModel, form: str, dtype: torch.dtype, batch: int)
     return Plan(FrozenClasses(model, dtype), {"samples": samples}, "probabilities", facts)
 
 
-def _plain(names: list[Hashable]) -> list[str | int | float | bool]:
+def _plain(names: Sequence[Hashable]) -> list[str | int | float | bool]:
     """Return names as JSON has them."""
     return [name if isinstance(name, (str, int, float, bool)) else str(name) for name in names]

@@ -69,7 +69,8 @@ class LayerStep(Stepwise):
 
     def forward(self, signals: Tensor, state: State) -> tuple[Tensor, State]:
         """Map signals (batch, senders) to spikes or potentials (batch, neurons)."""
-        new, sent, left = {}, f"{self.name}_sent", f"{self.name}_left"
+        new: State = {}
+        sent, left = f"{self.name}_sent", f"{self.name}_left"
         every = (signals @ self.weights)[:, None]  # (B, 1, N)
         if sent in state:
             every = torch.cat([state[sent], every], dim=1)  # (B, R, N)
@@ -103,9 +104,7 @@ class NetworkStep(Stepwise):
     def __init__(self, network: SpikingNetwork, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         readout, self.dtype = network.readout, network.readout.weights.dtype
-        self.layers = nn.ModuleList(
-            LayerStep(layer, network.steps, f"layer{l}") for l, layer in enumerate(network.layers, 1)
-        )
+        self.layers = nn.ModuleList(LayerStep(layer, network.steps, f"layer{l}") for l, layer in enumerate(network.layers, 1))
         self.output: LayerStep | None = None
         self.traces: Traces | None = None
         if isinstance(readout, VoltageReadout):
@@ -132,7 +131,8 @@ class NetworkStep(Stepwise):
 
     def forward(self, row: Tensor, state: State) -> tuple[Tensor, State]:
         """Map a row (batch, inputs) to the output, (batch, horizon, outputs) of traces or (batch, outputs) of a voltage."""
-        signals, new, spikes = row.to(self.dtype), {}, []
+        new: State = {}
+        signals, spikes = row.to(self.dtype), []
         for layer in self.layers:
             signals, changed = layer(signals, state)
             new |= changed

@@ -38,7 +38,7 @@ def fire_steps(potentials: Tensor, cost: Tensor, threshold: Callable[[Tensor], T
     """
     from torch._higher_order_ops.scan import scan
 
-    (neurons, steps, batch), reach = potentials.shape, min(cost.shape[1], potentials.shape[1] - 1)
+    reach = min(cost.shape[1], potentials.shape[1] - 1)
     if not reach:
         return threshold(potentials)
     # The loop has no gradient: a spike has none.
