@@ -26,6 +26,8 @@ from sswim.readout.lags import LagSizes
 ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'sswim[onnx]'")
 pytest.importorskip("onnxscript", reason="needs onnxscript: pip install 'sswim[onnx]'")
 
+# A column that rests is part of the laws.
+pytestmark = pytest.mark.filterwarnings("ignore:series. 1 of 9 channels are constant")
 # Samples in which a potential may lie so close to the threshold that rounding decides: other CPUs, other spikes.
 ON_THE_EDGE = 0.02
 
@@ -321,6 +323,19 @@ def test_a_thousand_rows_are_a_forecast_stream(walk, tmp_path):
             found.append(y[0]), wanted.append(forecast)
     assert agree(found, wanted, 1e-9)
     assert np.array_equal(state["past"][0], stream.past) and state["rows"].tolist() == [[12]]
+
+
+def test_what_is_known_ahead_is_an_input(walk, tmp_path):
+    model = forecaster(window=8, horizon=3, hidden=(6,), known=[1]).fit(walk)
+    session = session_of(to_onnx(model, tmp_path / "step.onnx", form="step"))
+    assert [i.name for i in session.get_inputs()] == ["row", "future", "past", "rows"]
+    state, stream = {name: v.numpy() for name, v in initial_state(model).items()}, model.stream()
+    for t in range(30):
+        future = walk[t + 1 : t + 4, [1]]
+        found, *after = session.run(None, {"row": walk[t][None], "future": future[None], **state})
+        state, wanted = dict(zip(state, after, strict=True)), stream(walk[t], future=future)
+        assert wanted is None or agree(found, wanted[None], 1e-9)
+    assert wanted is not None
 
 
 def test_a_window_with_nan_has_no_forecast_and_the_others_have(default, rows):

@@ -36,7 +36,7 @@ def fire_steps(potentials: Tensor, cost: Tensor, threshold: Callable[[Tensor], T
     threshold : callable
         What turns potentials into spikes.
     """
-    from torch._higher_order_ops.scan import scan
+    from torch._higher_order_ops.scan import scan_op
 
     reach = min(cost.shape[1], potentials.shape[1] - 1)
     if not reach:
@@ -45,9 +45,10 @@ def fire_steps(potentials: Tensor, cost: Tensor, threshold: Callable[[Tensor], T
     u = torch.nn.functional.pad(potentials.detach(), (0, 0, 0, reach)).transpose(0, 1)  # (steps + R, N, B)
     added = cost.detach()[:, :reach].T[:, :, None].contiguous()  # (R, N, 1)
 
-    def step(ahead: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    def step(ahead: Tensor, new: Tensor, added: Tensor) -> list[Tensor]:
         now = threshold(ahead[0])  # (N, B)
-        return torch.cat([ahead[1:], new[None]]) + added * now, now
+        return [torch.cat([ahead[1:], new[None]]) + added * now, now]
 
-    spikes = scan(step, u[:reach].contiguous(), u[reach:].contiguous())[1]  # (steps, N, B)
+    # The operator itself: `scan` around it would compile the step with sizes that it remembers of other networks.
+    _, spikes = scan_op(step, [u[:reach].contiguous()], [u[reach:].contiguous()], [added])  # (steps, N, B)
     return spikes.transpose(0, 1)
