@@ -306,6 +306,7 @@ def test_the_metadata_says_what_a_host_needs(default, tmp_path):
     assert json.loads(meta["next_state"]) == {"past": "new_past", "rows": "new_rows"}
     assert [tuple(i.shape) for i in session.get_inputs()] == [("batch", 9), ("batch", 24, 9), ("batch", 1)]
     assert session.get_modelmeta().producer_name == "sswim"
+    assert not any(word in path.read_bytes() for word in (b"site-packages", b".py", b"/src/"))  # nothing of this machine
 
 
 def test_a_thousand_rows_are_a_forecast_stream(walk, tmp_path):

@@ -99,6 +99,8 @@ def to_onnx(
             verbose=False,
         )
         assert found is not None
+        for node in found.model.graph.all_nodes():
+            node.metadata_props.clear()  # which line of torch made it
         found.model.producer_name, found.model.producer_version = "sswim", __version__
         found.model.metadata_props.update(_metadata(planned, batch))
         with whole_file(place) as part:
@@ -141,7 +143,7 @@ def _exported(planned: Plan, batch: int | None) -> torch.export.ExportedProgram:
     open_ = None if batch is not None else _shapes(planned, torch.export.Dim("batch", min=1))
     with _quiet(), torch.no_grad():
         try:
-            return torch.export.export(module, (), arguments, dynamic_shapes=open_, strict=False)
+            program = torch.export.export(module, (), arguments, dynamic_shapes=open_, strict=False)
         except Exception as error:
             why = f"{str(error).splitlines()[0]:.300}" if str(error) else type(error).__name__
             raise ValueError(
@@ -149,6 +151,10 @@ def _exported(planned: Plan, batch: int | None) -> torch.export.ExportedProgram:
                 "consist of tensor operations, and sizes must not depend on values. A batch of any size needs x.shape[0] "
                 "instead of len(x) there, or pass batch=..."
             ) from error
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # folders of this machine
+    return program
 
 
 def _metadata(planned: Plan, batch: int | None) -> dict[str, str]:
