@@ -31,6 +31,7 @@ LAYERS = [
     ["estimator", "paper", "profiles"],
     ["inspection", "updating"],
     ["classifier", "forecaster"],
+    ["export"],
     ["datasets", "plots"],
     ["adapters", "export"],
     ["demo", "experiments", "bench"],

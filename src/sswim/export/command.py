@@ -9,6 +9,7 @@ from pathlib import Path
 from sswim.classifier import Classifier
 from sswim.export.files import write_nir
 from sswim.export.nir import to_nir
+from sswim.export.onnx import write_onnx
 from sswim.forecaster import Forecaster
 from sswim.options import nearest, resolve
 from sswim.sealed import Damaged, read_sealed
@@ -41,7 +42,7 @@ def _write_nir(
 
 
 # Formats by name: a function that writes a fitted model to a place and returns facts about it. Its keywords are the options.
-FORMATS: dict[str, Callable[..., dict[str, object]]] = {"nir": _write_nir}
+FORMATS: dict[str, Callable[..., dict[str, object]]] = {"nir": _write_nir, "onnx": write_onnx}
 
 
 def export_model(model: Path, to: str, out: Path, options: Mapping[str, object]) -> dict[str, object]:
