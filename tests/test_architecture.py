@@ -31,7 +31,6 @@ LAYERS = [
     ["estimator", "paper", "profiles"],
     ["inspection", "updating"],
     ["classifier", "forecaster"],
-    ["export"],
     ["datasets", "plots"],
     ["adapters", "export"],
     ["demo", "experiments", "bench"],

@@ -15,6 +15,7 @@ PAGES = [
     "docs/forecasting.md",
     "docs/gradients.md",
     "docs/index.md",
+    "docs/others.md",
     "docs/quickstart.md",
     "docs/service.md",
     "docs/spike_targets.md",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sswim._version import __version__
 
 if TYPE_CHECKING:
+    from sswim.adapters import sample_into
     from sswim.classifier import Classifier
     from sswim.data.scaling import Scaling
     from sswim.forecaster import Forecaster
@@ -39,6 +40,7 @@ __all__ = [
     "finetune",
     "initialize",
     "sample",
+    "sample_into",
     "sample_spikes",
 ]
 
@@ -52,6 +54,7 @@ _HOMES = {
     "Forecaster": "sswim.forecaster",
     "Scaling": "sswim.data.scaling",
     "SpikingNetwork": "sswim.network.network",
+    "sample_into": "sswim.adapters",
     "sample_spikes": "sswim.spiking",
 }
 
