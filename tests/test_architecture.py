@@ -26,7 +26,7 @@ LAYERS = [
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
     ["contributions", "records", "recordings", "streams", "updates"],
-    ["backtests", "schema"],
+    ["backtests", "page", "schema"],
     ["io"],
     ["estimator", "paper"],
     ["updating"],
@@ -34,6 +34,7 @@ LAYERS = [
     ["datasets", "plots"],
     ["demo", "experiments", "bench"],
     ["arguments"],
+    ["report_command"],
     ["cli"],
     ["__main__"],
 ]

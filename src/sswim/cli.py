@@ -36,6 +36,7 @@ from sswim.arguments import (
     setting,
     widths,
 )  # fmt: skip
+from sswim.report_command import report
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -384,6 +385,8 @@ def bench(
             table.add_row(key, *map(figures, value.values() if isinstance(value, dict) else [value]))
         console.print(table)
 
+
+app.command()(report)
 
 if __name__ == "__main__":
     app()

@@ -1,0 +1,233 @@
+"""The charts, in Vega-Lite by way of Altair. Colours are names that begin with @, which the page's style sheet gives values.
+
+Charts inside of a stepper have no data of their own: the page's script fills the data set `ROWS`, and sets the signals `low`
+and `high`, the ends of the x axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sswim.report import Facts
+
+__all__ = [
+    "bars",
+    "bars_of_rows",
+    "confusion",
+    "dots",
+    "fan",
+    "lines",
+    "lines_of_rows",
+    "picture_of_rows",
+    "raster",
+]
+
+ROWS = "rows"
+COLORS = ("@first", "@second", "@third", "@fourth", "@fifth", "@sixth", "@seventh", "@eighth")
+Chart = Any  # one of Altair's, which has many types of them
+
+
+def _finished(chart: Chart, height: int, text: str) -> Facts:
+    """Return a chart as plain data, as wide as its place, in the page's colours."""
+    import altair as alt
+
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    chart = chart.properties(width="container", height=height, description=text, autosize=fit)
+    chart = chart.configure(background="transparent", font="inherit", padding=2)
+    chart = chart.configure_view(stroke=None).configure_legend(labelColor="@ink", titleColor="@muted", labelFontSize=12)
+    found = chart.configure_axis(
+        labelColor="@muted",
+        titleColor="@muted",
+        gridColor="@grid",
+        domainColor="@rule",
+        tickColor="@rule",
+        labelFontSize=12,
+        titleFontSize=12,
+        titleFontWeight="normal",
+        tickCount=6,
+        labelOverlap=True,
+        labelFlush=True,
+    ).to_dict()
+    return {key: value for key, value in found.items() if key != "$schema"}  # an address, which nothing here needs
+
+
+def _filled(rows: Sequence[Facts] | None) -> Chart:
+    """Return data that is given, or that the page's script gives."""
+    import altair as alt
+
+    return alt.NamedData(ROWS) if rows is None else alt.InlineData(values=list(rows))
+
+
+def _x(title: str, *, time: bool = False, spanned: bool = False) -> Chart:
+    """Return an x axis of times or numbers; `spanned` from `low` to `high`."""
+    import altair as alt
+
+    ends: Facts = {"domain": [alt.ExprRef("low"), alt.ExprRef("high")], "nice": False} if spanned else {"nice": False}
+    scale = alt.Scale(type="utc" if time else "linear", zero=False, **ends)
+    axis = alt.Axis(title=title or None, grid=False, tickCount=5)
+    return alt.X("x", type="temporal" if time else "quantitative", scale=scale, axis=axis)
+
+
+def _y(title: str, field: str = "y", *, zero: bool = False) -> Chart:
+    import altair as alt
+
+    return alt.Y(
+        field, type="quantitative", scale=alt.Scale(zero=zero, nice=True), axis=alt.Axis(title=title or None, ticks=False)
+    )
+
+
+def _ends() -> list[Chart]:
+    import altair as alt
+
+    return [alt.param(name="low", value=0), alt.param(name="high", value=1)]
+
+
+def fan(title: str, text: str, *, time: bool) -> Facts:
+    """Return a forecast with its interval, the window before, and the truth. Rows: x, past, truth, forecast, low, high."""
+    import altair as alt
+
+    base = alt.Chart(alt.NamedData(ROWS)).encode(x=_x("" if time else "row", time=time, spanned=True))
+    band = base.mark_area(color="@second", opacity=0.2, aria=False).encode(y=_y(title, "low"), y2="high")
+    past, truth, forecast = (
+        base.mark_line(color=color, strokeWidth=width, strokeDash=dash, aria=False, clip=True).encode(y=_y(title, name))
+        for name, color, width, dash in (
+            ("past", "@muted", 1.2, []),
+            ("truth", "@ink", 1.8, []),
+            ("forecast", "@second", 2.4, []),
+        )
+    )
+    rule = (
+        alt.Chart(alt.NamedData(ROWS))
+        .transform_filter("datum.start")
+        .mark_rule(color="@rule", aria=False)
+        .encode(x=_x("", time=time))
+    )
+    return _finished(alt.layer(rule, band, past, truth, forecast).add_params(*_ends()), 260, text)
+
+
+def raster(text: str, *, time: bool, title: str = "") -> Facts:
+    """Return spikes as dots, one line per neuron. Rows: x, y, group (0, 1, ...)."""
+    import altair as alt
+
+    color = alt.Color("group:N", scale=alt.Scale(domain=[0, 1, 2, 3], range=list(COLORS[:4])), legend=None)
+    y = alt.Y(
+        "y:Q",
+        scale=alt.Scale(zero=False, nice=False, padding=4),
+        axis=alt.Axis(title="neurons", labels=False, ticks=False, grid=False),
+    )
+    mark = alt.Chart(alt.NamedData(ROWS)).mark_point(shape="square", filled=True, size=9, opacity=0.9, aria=False)
+    chart = mark.encode(x=_x(title, time=time, spanned=True), y=y, color=color)
+    return _finished(chart.add_params(*_ends()), 220, text)
+
+
+def lines(rows: Sequence[Facts], names: Sequence[str], x: str, y: str, text: str, *, zero: bool = False) -> Facts:
+    """Return some lines. Rows: x, y, and the number of the line."""
+    return _finished(_lines(rows, len(names), _x(x), _y(y, zero=zero)), 240, text)
+
+
+def lines_of_rows(count: int, x: str, y: str, text: str, *, threshold: bool = False, origin: bool = False) -> Facts:
+    """Return lines that the page's script gives; with a dashed line at y = 1 or at x = 0 on request. Rows: x, y, line."""
+    import altair as alt
+
+    layers = []
+    if threshold:
+        layers.append(
+            alt.Chart(alt.InlineData(values=[{"y": 1}]))
+            .mark_rule(color="@muted", strokeDash=[4, 4], aria=False)
+            .encode(y=_y(y))
+        )
+    if origin:
+        layers.append(alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(color="@rule", aria=False).encode(x=_x(x)))
+    return _finished(alt.layer(*layers, _lines(None, count, _x(x), _y(y))), 200, text)
+
+
+def _lines(rows: Sequence[Facts] | None, count: int, x: Chart, y: Chart) -> Chart:
+    import altair as alt
+
+    color = alt.Color("line:N", scale=alt.Scale(domain=list(range(count)), range=list(COLORS[:count])), legend=None)
+    dash = alt.StrokeDash(
+        "line:N", scale=alt.Scale(domain=list(range(count)), range=[[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]][:count]), legend=None
+    )
+    mark = alt.Chart(_filled(rows)).mark_line(strokeWidth=2, aria=False)
+    return mark.encode(x=x, y=y, color=color, strokeDash=dash) if count <= 4 else mark.encode(x=x, y=y, color=color)
+
+
+def bars(rows: Sequence[Facts], x: str, text: str, *, names: Sequence[str], color: str = "@first") -> Facts:
+    """Return bars from left to right, one above the other. Rows: name (a number of `names`), y."""
+    return _finished(_bars(rows, x, color), 22 * max(len(names), 2), text)
+
+
+def bars_of_rows(x: str, text: str, *, count: int, color: str = "@first") -> Facts:
+    """Return `count` bars at most, which the page's script gives. Rows: name (text), y, mark (whether it stands out)."""
+    return _finished(_bars(None, x, color), 20 * max(count, 3), text)
+
+
+def _bars(rows: Sequence[Facts] | None, x: str, color: str) -> Chart:
+    import altair as alt
+
+    axis = alt.Axis(title=None, ticks=False, domain=False, labelColor="@ink", labelLimit=180, labelOverlap=False)
+    place = alt.Y("name:N", sort=None, axis=axis, scale=alt.Scale(paddingInner=0.25))
+    tint = alt.condition("datum.mark", alt.value("@second"), alt.value(color))
+    mark = alt.Chart(_filled(rows)).mark_bar(cornerRadiusEnd=2, aria=False)
+    return mark.encode(x=alt.X("y:Q", axis=alt.Axis(title=x, ticks=False)), y=place, color=tint)
+
+
+def dots(rows: Sequence[Facts], x: str, y: str, text: str, *, diagonal: float | None = None, layers: int = 1) -> Facts:
+    """Return dots, and the diagonal up to some value. Rows: x, y, layer, note."""
+    import altair as alt
+
+    shade = alt.Color("layer:N", scale=alt.Scale(domain=list(range(layers)), range=list(COLORS[:layers])), legend=None)
+    shape = alt.Shape(
+        "layer:N",
+        scale=alt.Scale(domain=list(range(layers)), range=["circle", "square", "diamond", "triangle-up"][:layers]),
+        legend=None,
+    )
+    spots = alt.Chart(_filled(rows)).mark_point(filled=True, size=36, opacity=0.7, aria=False)
+    chart = spots.encode(x=_x(x), y=_y(y), color=shade, tooltip="note:N", **({"shape": shape} if layers <= 4 else {}))
+    if diagonal is not None:
+        line = alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": diagonal, "y": diagonal}]))
+        chart = alt.layer(line.mark_line(color="@rule", strokeDash=[4, 4], aria=False).encode(x=_x(x), y=_y(y)), chart)
+    return _finished(chart, 260, text)
+
+
+def confusion(rows: Sequence[Facts], classes: Sequence[str], text: str) -> Facts:
+    """Return how many samples of each class were said to be of which. Rows: true, said, count, share."""
+    import altair as alt
+
+    names = list(classes)
+    axis: Facts = {"ticks": False, "domain": False, "labelColor": "@ink", "labelLimit": 90}
+    base = alt.Chart(_filled(rows)).encode(
+        x=alt.X(
+            "said:N",
+            sort=names,
+            axis=alt.Axis(title="class that the model says", orient="top", labelAngle=0 if len(names) <= 12 else -90, **axis),
+        ),
+        y=alt.Y("true:N", sort=names, axis=alt.Axis(title="true class", **axis)),
+    )
+    # The square root of the share, or few mistakes would look like none.
+    depth = alt.Color("share:Q", scale=alt.Scale(type="sqrt", domain=[0, 1], range=["@card", "@first"]), legend=None)
+    cells = base.mark_rect(aria=False, stroke="@card", strokeWidth=1).encode(color=depth, tooltip="note:N")
+    if len(names) > 30:
+        return _finished(cells, 560, text)
+    words = base.transform_filter("datum.count > 0").mark_text(aria=False, fontSize=12 if len(names) <= 15 else 9)
+    words = words.encode(text="count:Q", color=alt.condition("datum.share > 0.3", alt.value("@on_first"), alt.value("@ink")))
+    return _finished(cells + words, max(180, 30 * len(names) + 40 if len(names) <= 15 else 20 * len(names)), text)
+
+
+def picture_of_rows(text: str, *, signed: bool = False, height: int = 220, x: str = "", y: str = "") -> Facts:
+    """Return an image that the page's script gives. Rows: x, y, v, from 0 to 1, or from -1 to 1 if `signed`."""
+    import altair as alt
+
+    ends, tints = ([-1, 0, 1], ["@second", "@card", "@first"]) if signed else ([0, 1], ["@paper", "@ink"])
+    place: Facts = {"ticks": False, "labels": False, "domain": False, "grid": False}
+    chart = (
+        alt.Chart(alt.NamedData(ROWS))
+        .mark_rect(aria=False)
+        .encode(
+            x=alt.X("x:O", axis=alt.Axis(title=x or None, **place)),
+            y=alt.Y("y:O", axis=alt.Axis(title=y or None, **place)),
+            color=alt.Color("v:Q", scale=alt.Scale(domain=ends, range=tints), legend=None),
+        )
+    )
+    return _finished(chart, height, text)
