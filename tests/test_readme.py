@@ -15,6 +15,7 @@ PAGES = [
     "docs/gradients.md",
     "docs/index.md",
     "docs/quickstart.md",
+    "docs/reports.md",
     "docs/service.md",
     "docs/spike_targets.md",
 ]

@@ -34,7 +34,7 @@ def _finished(chart: Chart, height: int, text: str) -> Facts:
 
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     chart = chart.properties(width="container", height=height, description=text, autosize=fit)
-    chart = chart.configure(background="transparent", font="inherit", padding=2)
+    chart = chart.configure(background="transparent", font="system-ui, sans-serif", padding=2)
     chart = chart.configure_view(stroke=None).configure_legend(labelColor="@ink", titleColor="@muted", labelFontSize=12)
     found = chart.configure_axis(
         labelColor="@muted",
@@ -59,22 +59,31 @@ def _filled(rows: Sequence[Facts] | None) -> Chart:
     return alt.NamedData(ROWS) if rows is None else alt.InlineData(values=list(rows))
 
 
+# Days by name, and hours within a day.
+DATES = (
+    "utcFormat(datum.value, utchours(datum.value) || utcminutes(datum.value) ? '%H:%M' : "
+    "utcdate(datum.value) > 1 ? '%d %b' : '%b %Y')"
+)
+# Room for the labels of a y axis, so that charts below each other have the same x axis.
+ROOM = 44
+
+
 def _x(title: str, *, time: bool = False, spanned: bool = False) -> Chart:
     """Return an x axis of times or numbers; `spanned` from `low` to `high`."""
     import altair as alt
 
-    ends: Facts = {"domain": [alt.ExprRef("low"), alt.ExprRef("high")], "nice": False} if spanned else {"nice": False}
-    scale = alt.Scale(type="utc" if time else "linear", zero=False, **ends)
-    axis = alt.Axis(title=title or None, grid=False, tickCount=5)
+    ends: Facts = {"domain": [alt.ExprRef("low"), alt.ExprRef("high")]} if spanned else {}
+    scale = alt.Scale(type="utc", nice=False, **ends) if time else alt.Scale(zero=False, nice=False, **ends)
+    words: Facts = {"labelExpr": DATES} if time else {}
+    axis = alt.Axis(title=title or None, grid=False, tickCount=5, **words)
     return alt.X("x", type="temporal" if time else "quantitative", scale=scale, axis=axis)
 
 
 def _y(title: str, field: str = "y", *, zero: bool = False) -> Chart:
     import altair as alt
 
-    return alt.Y(
-        field, type="quantitative", scale=alt.Scale(zero=zero, nice=True), axis=alt.Axis(title=title or None, ticks=False)
-    )
+    axis = alt.Axis(title=title or None, ticks=False, minExtent=ROOM)
+    return alt.Y(field, type="quantitative", scale=alt.Scale(zero=zero, nice=True), axis=axis)
 
 
 def _ends() -> list[Chart]:
@@ -114,7 +123,7 @@ def raster(text: str, *, time: bool, title: str = "") -> Facts:
     y = alt.Y(
         "y:Q",
         scale=alt.Scale(zero=False, nice=False, padding=4),
-        axis=alt.Axis(title="neurons", labels=False, ticks=False, grid=False),
+        axis=alt.Axis(title="neurons", labels=False, ticks=False, grid=False, minExtent=ROOM),
     )
     mark = alt.Chart(alt.NamedData(ROWS)).mark_point(shape="square", filled=True, size=9, opacity=0.9, aria=False)
     chart = mark.encode(x=_x(title, time=time, spanned=True), y=y, color=color)
@@ -166,7 +175,14 @@ def bars_of_rows(x: str, text: str, *, count: int, color: str = "@first") -> Fac
 def _bars(rows: Sequence[Facts] | None, x: str, color: str) -> Chart:
     import altair as alt
 
-    axis = alt.Axis(title=None, ticks=False, domain=False, labelColor="@ink", labelLimit=180, labelOverlap=False)
+    axis = alt.Axis(
+        title=None,
+        ticks=False,
+        domain=False,
+        labelColor="@ink",
+        labelLimit=alt.ExprRef("containerSize()[0] * 0.45"),
+        labelOverlap=False,
+    )
     place = alt.Y("name:N", sort=None, axis=axis, scale=alt.Scale(paddingInner=0.25))
     tint = alt.condition("datum.mark", alt.value("@second"), alt.value(color))
     mark = alt.Chart(_filled(rows)).mark_bar(cornerRadiusEnd=2, aria=False)
@@ -206,7 +222,9 @@ def confusion(rows: Sequence[Facts], classes: Sequence[str], text: str) -> Facts
         y=alt.Y("true:N", sort=names, axis=alt.Axis(title="true class", **axis)),
     )
     # The square root of the share, or few mistakes would look like none.
-    depth = alt.Color("share:Q", scale=alt.Scale(type="sqrt", domain=[0, 1], range=["@card", "@first"]), legend=None)
+    depth = alt.Color(
+        "share:Q", scale=alt.Scale(type="sqrt", domain=[0, 1], range=["@card", "@first"], interpolate="rgb"), legend=None
+    )
     cells = base.mark_rect(aria=False, stroke="@card", strokeWidth=1).encode(color=depth, tooltip="note:N")
     if len(names) > 30:
         return _finished(cells, 560, text)
@@ -215,19 +233,21 @@ def confusion(rows: Sequence[Facts], classes: Sequence[str], text: str) -> Facts
     return _finished(cells + words, max(180, 30 * len(names) + 40 if len(names) <= 15 else 20 * len(names)), text)
 
 
-def picture_of_rows(text: str, *, signed: bool = False, height: int = 220, x: str = "", y: str = "") -> Facts:
-    """Return an image that the page's script gives. Rows: x, y, v, from 0 to 1, or from -1 to 1 if `signed`."""
+def picture_of_rows(text: str, *, shape: tuple[int, int], signed: bool = False, square: bool = True, x: str = "") -> Facts:
+    """Return an image that the page's script gives, of so many rows and columns, with square cells or as wide as its place.
+
+    Rows: x, y, v, from 0 to 1, or from -1 to 1 if `signed`.
+    """
     import altair as alt
 
     ends, tints = ([-1, 0, 1], ["@second", "@card", "@first"]) if signed else ([0, 1], ["@paper", "@ink"])
     place: Facts = {"ticks": False, "labels": False, "domain": False, "grid": False}
-    chart = (
-        alt.Chart(alt.NamedData(ROWS))
-        .mark_rect(aria=False)
-        .encode(
-            x=alt.X("x:O", axis=alt.Axis(title=x or None, **place)),
-            y=alt.Y("y:O", axis=alt.Axis(title=y or None, **place)),
-            color=alt.Color("v:Q", scale=alt.Scale(domain=ends, range=tints), legend=None),
-        )
+    tint = alt.Color("v:Q", scale=alt.Scale(domain=ends, range=tints, interpolate="rgb"), legend=None)
+    mark = alt.Chart(alt.NamedData(ROWS)).mark_rect(aria=False)
+    chart = mark.encode(
+        x=alt.X("x:O", axis=alt.Axis(title=x or None, **place)), y=alt.Y("y:O", axis=alt.Axis(title=None, **place)), color=tint
     )
-    return _finished(chart, height, text)
+    if not square:
+        return _finished(chart, 160, text)
+    cell = max(3, 216 // max(shape))
+    return _finished(chart, cell * shape[0], text) | {"width": cell * shape[1], "autosize": "pad"}

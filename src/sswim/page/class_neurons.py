@@ -96,11 +96,16 @@ def _figures(gallery: Gallery, imaged: bool, classes: int, known: bool, paired: 
     """Return the figures of one neuron."""
     found = []
     if paired:
-        height = 180 if gallery.kind == "image" else 140
         for which, name in enumerate(("first", "second")):
             text = f"The {name} of the two training samples that made the neuron."
             found.append(
-                Figure(f"pair_{which}", charts.picture_of_rows(text, height=height), f"Pair: {name} sample", text, canvas=True)
+                Figure(
+                    f"pair_{which}",
+                    charts.picture_of_rows(text, shape=gallery.shape, square=imaged),
+                    f"Pair: {name} sample",
+                    text,
+                    canvas=True,
+                )
             )
         keys = [Key("first", "line", "first sample"), Key("second", "line", "second sample")]
         text = "The neuron's membrane potential on both samples. It fires where the potential reaches the dashed line."
@@ -125,7 +130,14 @@ def _figures(gallery: Gallery, imaged: bool, classes: int, known: bool, paired: 
         text = "Weights of the inputs: blue excites, orange inhibits, and elsewhere the neuron sees nothing."
         keys = [Key("first", "dot", "excites"), Key("second", "dot", "inhibits")]
         found.append(
-            Figure("field", charts.picture_of_rows(text, signed=True, height=200), "Receptive field", text, keys, canvas=True)
+            Figure(
+                "field",
+                charts.picture_of_rows(text, shape=gallery.shape, signed=True),
+                "Receptive field",
+                text,
+                keys,
+                canvas=True,
+            )
         )
     text = "The largest weights."
     found.append(

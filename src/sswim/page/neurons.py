@@ -19,7 +19,7 @@ from sswim.report import Facts, LayerReport
 __all__ = ["Watched", "by_delay", "firing", "kernel_section", "spread_out", "time_facts", "watch"]
 
 # Kernels that are drawn, dots per layer, and lags of a kernel that are kept.
-KERNELS, DOTS, LAGS = 12, 600, 400
+KERNELS, DOTS, LAGS = 8, 600, 400
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ def kernel_section(network: SpikingNetwork) -> Section:
     blocks: list[Block] = []
     rows, kernels, table = [], [], []
     first = network.layers[0]
-    drawn = by_delay(first, min(KERNELS, 8))
+    drawn = by_delay(first, KERNELS)
+    delays_of, supports_of = first.delays.detach(), first.supports.detach()
     for line, i in enumerate(drawn):
         kernels += [
             {"x": s, "y": float(v), "line": line} for s, v in enumerate(time_facts(first, int(i), network.steps)["kernel"])
@@ -151,10 +152,10 @@ def kernel_section(network: SpikingNetwork) -> Section:
         name = str(layer.kernel).partition("(")[0]
         table.append((f"hidden {l + 1}", name, *values))
     text = f"How strongly an input counts after so many steps, for {len(drawn)} neurons of the first layer."
-    names = [f"neuron {i}, delay {shown(float(first.delays[i]), 3)}" for i in drawn]
+    names = [f"neuron {i}, delay {shown(float(delays_of[i]), 3)}" for i in drawn]
     keys = [Key(charts.COLORS[n].removeprefix("@"), "line", words) for n, words in enumerate(names)]
     own = Table("Delays and supports of the drawn neurons", ("neuron", "delay, steps", "support, steps"), [
-        (str(i), shown(float(first.delays[i])), shown(float(first.supports[i]))) for i in drawn
+        (str(i), shown(float(delays_of[i])), shown(float(supports_of[i]))) for i in drawn
     ])  # fmt: skip
     spec = charts.lines(plain(kernels), names, "steps since the input", "kernel", text)
     blocks.append(Figure("kernels", spec, "Kernels", text, keys, own))

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils.validation import column_or_1d
 
@@ -19,7 +20,7 @@ from sswim.forecasts import ForecastModel
 from sswim.network.network import SpikingNetwork
 from sswim.report import SamplingReport
 
-__all__ = ["ClassPairs", "SeriesPairs", "row_label"]
+__all__ = ["ClassPairs", "SeriesPairs", "row_label", "row_name"]
 
 
 class _Pairs:
@@ -177,4 +178,16 @@ def row_label(series: Series, row: int) -> str:
     number = int(np.searchsorted(np.cumsum([len(s) for s in series.segments]), row, side="right"))
     before = sum(len(s) for s in series.segments[:number])
     index = series.labels(number)
-    return f"row {row}" if index is None else str(index[row - before])
+    return f"row {row}" if index is None else row_name(index[row - before])
+
+
+def row_name(label: object) -> str:
+    """Return a row's label in words; of a time, without seconds and without its zone if that says nothing.
+
+    Examples
+    --------
+    >>> row_name(pd.Timestamp("2024-03-01 05:00:00+00:00")), row_name(7)
+    ('2024-03-01 05:00', '7')
+    """
+    whole = isinstance(label, pd.Timestamp) and label == label.floor("min")
+    return f"{label:%Y-%m-%d %H:%M}" if whole else str(label)

@@ -119,7 +119,7 @@ def class_sections(model: ClassModel, X: object, y: object, train: object, param
         tiles.append(
             ("Log loss", shown(float(-np.log(np.maximum(p, 1e-15)).mean()), 3), "0 is perfect; large if sure and wrong")
         )
-    tiles += [("Samples", shown(len(found.samples)), "were tested"), ("Classes", shown(len(model.classes)), "are told apart")]
+    tiles.append(("Samples", shown(len(found.samples)), "were tested"))
     notes = []
     if len(found.samples) > most.items:
         notes.append(
@@ -172,12 +172,12 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
         "steps": model.network.window,
     }
     text = {
-        "image": "The sample.",
-        "signal": "The sample: channels from top to bottom, time from left to right.",
-        "values": "The sample.",
+        "image": "What the network sees, before it becomes spikes.",
+        "signal": "Channels from top to bottom, time from left to right.",
+        "values": "The numbers of the sample, from small (pale) to large.",
     }
     axis = "time" if gallery.kind == "signal" else ""
-    spec = charts.picture_of_rows(text[gallery.kind], x=axis, height=_height(gallery))
+    spec = charts.picture_of_rows(text[gallery.kind], shape=gallery.shape, square=gallery.kind == "image", x=axis)
     picture = Figure("sample", spec, "The sample", text[gallery.kind], canvas=True)
     words = "How likely each class is, by the model."
     shown_classes = min(len(model.classes), CLASSES)
@@ -198,11 +198,6 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
     words = "Step through samples with the buttons, the slider or the arrow keys."
     stepper = Stepper("samples", "sample", "samples", [picture, p, raster], plain(data), *choice)  # type: ignore[arg-type]
     return Section("samples", "Samples, one by one", [Words([words]), stepper])
-
-
-def _height(gallery: Gallery) -> int:
-    rows, columns = gallery.shape
-    return 240 if gallery.kind == "image" and rows > 1 else 180 if gallery.kind == "signal" else 60
 
 
 def _confusions(found: Tested) -> Section:

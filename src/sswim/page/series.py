@@ -19,7 +19,7 @@ from sswim.page import charts
 from sswim.page.blocks import Block, Figure, Key, Section, Stepper, Table, Words, packed, plain, shown
 from sswim.page.limits import Found, Limits
 from sswim.page.neurons import Watched, firing, kernel_section, spread_out, watch
-from sswim.page.origins import SeriesPairs
+from sswim.page.origins import SeriesPairs, row_name
 from sswim.page.series_neurons import neuron_section
 from sswim.page.words import cost_table
 from sswim.readout.lags import LagReadout
@@ -137,7 +137,7 @@ def _data(found: _Tested) -> str:
 
 def _notes(found: _Tested, columns: np.ndarray, window: int) -> list[str]:
     """Return what is not shown."""
-    notes = []
+    notes = [f"It was tested on {_data(found)}."]
     if len(found.starts) < found.result.windows:
         notes.append(
             f"{shown(len(found.starts))} of {shown(found.result.windows)} forecasts are shown one by one, evenly spread. "
@@ -169,7 +169,6 @@ def _tiles(found: _Tested) -> list[tuple[str, str, str]]:
         )
     if result.coverage is not None:
         tiles.append(("Coverage", f"{100 * result.coverage:.1f} %", "of the values lie within the 90 % intervals"))
-    tiles.append(("Windows", shown(result.windows), "forecasts that were tested"))
     return tiles
 
 
@@ -183,8 +182,8 @@ def _times(found: _Tested, window: int) -> tuple[list[Facts], bool, list[str]]:
             labels[number] = found.series.labels(number)
         first, index = start - bounds[number] + model.window - window, labels[number]
         here = None if index is None else index[first : first + window + model.horizon]
-        names.append(f"row {start + model.window - 1}" if here is None else str(here[window - 1]))
         stamps = here.to_timestamp() if isinstance(here, pd.PeriodIndex) else here
+        names.append(f"row {start + model.window - 1}" if here is None else row_name(stamps[window - 1]))
         if isinstance(stamps, pd.DatetimeIndex):
             at = stamps.tz_localize(None).as_unit("ms").asi8  # the time on the wall
         else:
@@ -316,7 +315,8 @@ def _sources(found: _Tested) -> Section:
         blocks.append(Words([
             f"The plainest linear model reads {read}, with the same weights for all channels. The others add more of what "
             f"spikes carry. On rows of the fit that they had not seen, the best ({best}) has "
-            f"{100 * solution.gains[best]:.1f} % less squared error than the plainest linear model. The forecast is a mixture, with these shares."
+            f"{100 * solution.gains[best]:.1f} % less squared error than the plainest linear model. The forecast is a "
+            "mixture, with these shares."
         ]))  # fmt: skip
         text = "How much less squared error than the plainest linear model, on rows of the fit that it had not seen."
         bars = [

@@ -24,8 +24,8 @@ def input_names(model: ForecastModel) -> list[str]:
     def name(column: int) -> str:
         return str(column if columns is None else columns[column])
 
-    of = ["the channel"] if encoder.shared else [name(c) for c in encoder.moving]
-    views = ["", ", relative to the window's mean"] if encoder.scaling.kind == "adaptive" else [""]
+    of = ["value"] if encoder.shared else [name(c) for c in encoder.moving]
+    views = ["", " - mean of the window"] if encoder.scaling.kind == "adaptive" else [""]
     return [f"{channel}{view}" for view in views for channel in of] + [name(c) for c in encoder.covariates]
 
 
@@ -127,7 +127,7 @@ def _neuron(model: ForecastModel, seen: Watched, shapes: np.ndarray, l: int, num
         "senders": layer.senders,
         "profile": [high[channel], low[channel]] if counts.min() < counts.max() else None,
         "counts": [counts[order[-part:]].mean(), counts[order[:part]].mean()],
-        "channel": "" if model.encoder.shared else input_names(model)[channel].partition(", relative")[0],
+        "channel": "" if model.encoder.shared else input_names(model)[channel].removesuffix(" - mean of the window"),
     }
     if pairs is not None:
         facts["pair"] = _pair(pairs, l, number, channel)

@@ -6,7 +6,7 @@
 
   // Charts. Colours are names in the style sheet, so that charts follow the reader's choice of dark or light.
   function colored(value, key) {
-    if (key === "values") return value; // the user's own
+    if (key === "values" || key === "datasets") return value; // the user's own
     if (Array.isArray(value)) return value.map((item) => colored(item));
     if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, colored(v, k)]));
     if (typeof value === "string" && value[0] === "@") return getComputedStyle(document.documentElement).getPropertyValue(`--${value.slice(1)}`).trim();
@@ -20,16 +20,21 @@
     drawing[name]?.finalize();
     const theme = dark.matches ? "dark" : "light";
     const options = { mode: "vega-lite", renderer: canvas ? "canvas" : "svg", actions: false, defaultStyle: false, tooltip: { theme } };
-    drawing[name] = await vegaEmbed(place, colored(spec), options);
-    const { view } = drawing[name];
-    if (latest[name]) fill(view, latest[name]);
-    await view.runAsync();
+    drawing[name] = await vegaEmbed(place, filled(colored(spec), latest[name]), options);
     place.dataset.drawn = "yes";
   }
 
-  function fill(view, shown) {
+  const copies = (rows) => rows.map((row) => ({ ...row }));
+
+  function filled(spec, shown) {
+    if (!shown) return spec;
+    const params = (spec.params ?? []).map((param) => ({ ...param, value: shown.signals?.[param.name] ?? param.value }));
+    return { ...spec, ...(params.length ? { params } : {}), datasets: { ...spec.datasets, rows: copies(shown.rows) } };
+  }
+
+  function refill(view, shown) {
     for (const [signal, value] of Object.entries(shown.signals ?? {})) view.signal(signal, value);
-    view.data("rows", shown.rows.map((row) => ({ ...row })));
+    return view.data("rows", copies(shown.rows)).resize().runAsync();
   }
 
   async function show(name, shown) {
@@ -42,8 +47,7 @@
     const body = figure.querySelector("[data-rows]");
     if (body) body.replaceChildren(...shown.table.map(tableRow));
     if (first || !drawing[name]) return draw(name);
-    fill(drawing[name].view, shown);
-    await drawing[name].view.resize().runAsync();
+    await refill(drawing[name].view, shown);
   }
 
   function tableRow(cells) {
@@ -58,11 +62,11 @@
   }
 
   // Numbers and bytes.
-  function short(value) {
+  function short(value, digits = 4) {
     if (value === null || value === undefined) return "-";
     const size = Math.abs(value);
     if (Number.isInteger(value) || size >= 1000) return Math.round(value).toLocaleString("en-US");
-    return String(Number(value.toPrecision(4)));
+    return String(Number(value.toPrecision(digits)));
   }
   const percent = (value) => `${(100 * value).toFixed(1)} %`;
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -186,7 +190,7 @@
     const silent = neuron.rate === 0 ? " It is silent here." : "";
     const weights = neuron.weights ?? null;
     return {
-      text: `Neuron ${at + 1} of ${count}, number ${neuron.number} of hidden layer ${layer + 1}: delay ${short(neuron.delay)}, support ${short(neuron.support)} steps, ${short(neuron.rate)} spikes per step here (${short(neuron.fit)} in the fit).${silent}`,
+      text: `Neuron ${at + 1} of ${count}, number ${neuron.number} of hidden layer ${layer + 1}: delay ${short(neuron.delay, 3)}, support ${short(neuron.support, 3)} steps, ${short(neuron.rate, 3)} spikes per step here (${short(neuron.fit, 3)} in the fit).${silent}`,
       figures: {
         kernel: drawn([neuron.kernel], (i) => i),
         weights: weights ? { rows: weights, table: weights.map((row) => [row.name, row.y]) } : null,
