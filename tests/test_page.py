@@ -446,9 +446,9 @@ def test_wrong_data_are_refused(forecaster, classifier, series, digits):
         forecaster.report(series, y[:10])
     with pytest.raises(ValueError, match="breaks is for forecasters"):
         classifier.report(X, y, breaks=3)
-    with pytest.raises(ValueError, match="equally many samples"):
+    with pytest.raises(ValueError, match="one label per sample"):
         classifier.report(X, y[:-1])
-    with pytest.raises(ValueError, match="does not know the class 'ten'"):
+    with pytest.raises(ValueError, match="does not know the class ten"):
         classifier.report(X[:2], ["zero", "ten"])
     with pytest.raises(ValueError, match="shape"):
         classifier.report(X[:, :5], y)
@@ -537,3 +537,38 @@ def test_bits_are_packed_row_by_row():
 def test_a_page_of_nothing_but_words():
     page = Page("title & more", "words", [])
     assert "title &amp; more" in page.html
+
+
+def test_many_classes_make_no_large_page():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(100), 3)
+    X = rng.standard_normal((300, 12)) + 3 * rng.standard_normal((100, 12))[y]
+    model = Classifier((40,), random_state=0, verbose=0).fit(X, y)
+    page = model.report(X, y)
+    assert "40 of 100 classes" in page.html and len(page.html) < 3e6
+    found = confusion_matrix(y, model.predict(X))
+    wrong = found.sum(axis=0) + found.sum(axis=1) - 2 * np.diag(found)
+    listed = [int(row[0]) for row in tables(page, "confusions")["Classes"].rows]
+    assert wrong[listed].min() >= np.delete(wrong, listed).max()
+
+
+def test_one_step_ahead_of_one_row_has_a_page():
+    walk = np.random.default_rng(0).standard_normal((60, 1)).cumsum(axis=0)
+    model = Forecaster(1, 1, hidden=(3,), random_state=0, verbose=0).fit(walk[:40])
+    assert tiles(model.report(walk[40:], train=walk[:40]))["MAE"] == shown(model.evaluate(walk[40:]).mae)
+
+
+def test_a_file_of_another_kind_is_refused(classifier, tmp_path):
+    classifier.save(tmp_path / "m.sswim")
+    with pytest.raises(ValueError, match="holds a Classifier, not a Forecaster"):
+        Forecaster.load(tmp_path / "m.sswim")
+
+
+def test_neurons_that_no_pair_made(series):
+    data = series.rename(columns={EVIL: "west"})
+    options = {"hidden": (8,), "random_state": 0, "verbose": 0, "training": "gradient"}
+    model = Forecaster(12, 3, **options).set_params(training__epochs=1).fit(data.iloc[:200])
+    page = model.report(data.iloc[200:300])
+    assert "began from random parameters" in page.html and "was made to tell" not in page.html
+    with pytest.raises(ValueError, match="no pairs of samples made the neurons"):
+        model.report(data.iloc[200:300], train=data.iloc[:200])

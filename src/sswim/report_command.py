@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import pandas as pd
 import typer
 
 from sswim.arguments import Breaks, Dates, Json, Time, columns_of, plain_errors
+from sswim.report import Facts
 
 if TYPE_CHECKING:
     from sswim.classifier import Classifier
-    from sswim.page import Page
 
 __all__ = ["report", "samples_at"]
 
 # How a column of classes may be called.
 LABELS = ("label", "class", "target", "y")
-Samples = tuple[Any, Any]  # inputs, and labels or None
+Samples = tuple[np.ndarray, np.ndarray | None]
 
 
 def report(
@@ -50,17 +50,17 @@ def report(
 
         read = [Path(place) for place in (data, train) if place is not None]
         check_place(out, model, *read, endings=(".html", ".htm"))
-        fitted: Forecaster | Classifier = io.load(model, Forecaster, Classifier)  # type: ignore[arg-type]
-        page: Page
+        fitted: object = io.load(model, Forecaster, Classifier)
         if isinstance(fitted, Forecaster):
             from sswim.datasets import read_series
 
             if label is not None:
                 raise ValueError("--label is for classifiers, and the model is a Forecaster. Omit it.")
-            reading: dict[str, Any] = {"time": time, "date_format": date_format, "columns": columns_of(fitted)}
+            reading: Facts = {"time": time, "date_format": date_format, "columns": columns_of(fitted)}
             rows, seen = (None if place is None else read_series(place, **reading) for place in (data, train))
             page = fitted.report(rows, train=seen, breaks=breaks)
         else:
+            assert isinstance(fitted, Classifier)
             X, y = samples_at(data, fitted, label, test=True)
             page = fitted.report(
                 X, y, train=None if train is None else samples_at(train, fitted, label, test=False), breaks=breaks

@@ -13,7 +13,21 @@ import numpy.typing as npt
 
 from sswim.report import Facts
 
-__all__ = ["Block", "Figure", "Key", "Section", "Stepper", "Table", "Tiles", "Words", "packed", "plain", "shown"]
+__all__ = [
+    "Block",
+    "Figure",
+    "Key",
+    "Section",
+    "Stepper",
+    "Table",
+    "Tiles",
+    "Words",
+    "packed",
+    "plain",
+    "plain_facts",
+    "plain_rows",
+    "shown",
+]
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a figure's legend: the name of a colour, its shape (``"line"``, ``"band"`` or ``"dot"``), and words."""
+    """An entry of a legend: the name of a colour, a shape (``"line"``, ``"band"``, ``"bar"`` or ``"dot"``), and words."""
 
     color: str
     shape: str
@@ -150,6 +164,16 @@ def plain(value: object, digits: int = 5) -> object:
     if isinstance(value, (float, np.floating)):
         return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value
+
+
+def plain_facts(facts: Facts, digits: int = 5) -> Facts:
+    """Return facts as JSON has them, see `plain`."""
+    return {name: plain(value, digits) for name, value in facts.items()}
+
+
+def plain_rows(rows: Sequence[Facts], digits: int = 5) -> list[Facts]:
+    """Return the rows of a chart as JSON has them, see `plain`."""
+    return [plain_facts(row, digits) for row in rows]
 
 
 def shown(value: float | None, digits: int = 4) -> str:

@@ -1,15 +1,18 @@
 """The charts, in Vega-Lite by way of Altair. Colours are names that begin with @, which the page's style sheet gives values.
 
 Charts inside of a stepper have no data of their own: the page's script fills the data set `ROWS`, and sets the signals `low`
-and `high`, the ends of the x axis.
+and `high`, the ends of the x axis, and `top`, the end of a raster's y axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sswim.report import Facts
+
+if TYPE_CHECKING:
+    import altair as alt
 
 __all__ = [
     "bars",
@@ -25,10 +28,9 @@ __all__ = [
 
 ROWS = "rows"
 COLORS = ("@first", "@second", "@third", "@fourth", "@fifth", "@sixth", "@seventh", "@eighth")
-Chart = Any  # one of Altair's, which has many types of them
 
 
-def _finished(chart: Chart, height: int, text: str) -> Facts:
+def _finished(chart: alt.Chart | alt.LayerChart, height: int, text: str) -> Facts:
     """Return a chart as plain data, as wide as its place, in the page's colours."""
     import altair as alt
 
@@ -52,7 +54,7 @@ def _finished(chart: Chart, height: int, text: str) -> Facts:
     return {key: value for key, value in found.items() if key != "$schema"}  # an address, which nothing here needs
 
 
-def _filled(rows: Sequence[Facts] | None) -> Chart:
+def _filled(rows: Sequence[Facts] | None) -> alt.NamedData | alt.InlineData:
     """Return data that is given, or that the page's script gives."""
     import altair as alt
 
@@ -64,11 +66,13 @@ DATES = (
     "utcFormat(datum.value, utchours(datum.value) || utcminutes(datum.value) ? '%H:%M' : "
     "utcdate(datum.value) > 1 ? '%d %b' : '%b %Y')"
 )
+# Lines with at most this many values have dots.
+SHORT = 8
 # Room for the labels of a y axis, so that charts below each other have the same x axis.
 ROOM = 44
 
 
-def _x(title: str, *, time: bool = False, spanned: bool = False) -> Chart:
+def _x(title: str, *, time: bool = False, spanned: bool = False) -> alt.X:
     """Return an x axis of times or numbers; `spanned` from `low` to `high`."""
     import altair as alt
 
@@ -79,31 +83,49 @@ def _x(title: str, *, time: bool = False, spanned: bool = False) -> Chart:
     return alt.X("x", type="temporal" if time else "quantitative", scale=scale, axis=axis)
 
 
-def _y(title: str, field: str = "y", *, zero: bool = False) -> Chart:
+def _y(title: str, field: str = "y", *, zero: bool = False) -> alt.Y:
     import altair as alt
 
     axis = alt.Axis(title=title or None, ticks=False, minExtent=ROOM)
     return alt.Y(field, type="quantitative", scale=alt.Scale(zero=zero, nice=True), axis=axis)
 
 
-def _ends() -> list[Chart]:
+def _point(color: str | None, dots: bool) -> alt.OverlayMarkDef | bool:
+    """Return the dots of a line, if there are any: a line of one value is nothing else."""
+    import altair as alt
+
+    tint: Facts = {} if color is None else {"fill": color, "stroke": color}
+    return alt.OverlayMarkDef(size=18, filled=True, aria=False, **tint) if dots else False
+
+
+def _tints(count: int) -> alt.Scale:
+    """Return one colour for each of the numbers 0, ..., count - 1."""
+    import altair as alt
+
+    return alt.Scale(domain=list(range(count)), range=[COLORS[n % len(COLORS)] for n in range(count)])
+
+
+def _ends() -> list[alt.Parameter]:
     import altair as alt
 
     return [alt.param(name="low", value=0), alt.param(name="high", value=1)]
 
 
-def fan(title: str, text: str, *, time: bool) -> Facts:
-    """Return a forecast with its interval, the window before, and the truth. Rows: x, past, truth, forecast, low, high."""
+def fan(title: str, text: str, *, time: bool, points: bool) -> Facts:
+    """Return a forecast with its interval, the window before, and the truth, with dots on request.
+
+    Rows: x, past, truth, forecast, low, high, and `start` at the last row that is known.
+    """
     import altair as alt
 
     base = alt.Chart(alt.NamedData(ROWS)).encode(x=_x("" if time else "row", time=time, spanned=True))
     band = base.mark_area(color="@second", opacity=0.2, aria=False).encode(y=_y(title, "low"), y2="high")
     past, truth, forecast = (
-        base.mark_line(color=color, strokeWidth=width, strokeDash=dash, aria=False, clip=True).encode(y=_y(title, name))
-        for name, color, width, dash in (
-            ("past", "@muted", 1.2, []),
-            ("truth", "@ink", 1.8, []),
-            ("forecast", "@second", 2.4, []),
+        base.mark_line(color=color, strokeWidth=width, point=_point(color, dotted), aria=False).encode(y=_y(title, name))
+        for name, color, width, dotted in (
+            ("past", "@muted", 1.2, False),
+            ("truth", "@ink", 1.8, points),
+            ("forecast", "@second", 2.4, points),
         )
     )
     rule = (
@@ -119,20 +141,20 @@ def raster(text: str, *, time: bool, title: str = "") -> Facts:
     """Return spikes as dots, one line per neuron. Rows: x, y, group (0, 1, ...)."""
     import altair as alt
 
-    color = alt.Color("group:N", scale=alt.Scale(domain=[0, 1, 2, 3], range=list(COLORS[:4])), legend=None)
+    color = alt.Color("group:N", scale=_tints(len(COLORS)), legend=None)
     y = alt.Y(
         "y:Q",
-        scale=alt.Scale(zero=False, nice=False, padding=4),
-        axis=alt.Axis(title="neurons", labels=False, ticks=False, grid=False, minExtent=ROOM),
+        scale=alt.Scale(domain=[-1, alt.ExprRef("top")], nice=False),
+        axis=alt.Axis(title=None, labels=False, ticks=False, grid=False, minExtent=ROOM),
     )
     mark = alt.Chart(alt.NamedData(ROWS)).mark_point(shape="square", filled=True, size=9, opacity=0.9, aria=False)
     chart = mark.encode(x=_x(title, time=time, spanned=True), y=y, color=color)
-    return _finished(chart.add_params(*_ends()), 220, text)
+    return _finished(chart.add_params(*_ends(), alt.param(name="top", value=1)), 220, text)
 
 
 def lines(rows: Sequence[Facts], names: Sequence[str], x: str, y: str, text: str, *, zero: bool = False) -> Facts:
     """Return some lines. Rows: x, y, and the number of the line."""
-    return _finished(_lines(rows, len(names), _x(x), _y(y, zero=zero)), 240, text)
+    return _finished(_lines(rows, len(names), _x(x), _y(y, zero=zero), dots=len(rows) <= SHORT * len(names)), 240, text)
 
 
 def lines_of_rows(count: int, x: str, y: str, text: str, *, threshold: bool = False, origin: bool = False) -> Facts:
@@ -151,14 +173,14 @@ def lines_of_rows(count: int, x: str, y: str, text: str, *, threshold: bool = Fa
     return _finished(alt.layer(*layers, _lines(None, count, _x(x), _y(y))), 200, text)
 
 
-def _lines(rows: Sequence[Facts] | None, count: int, x: Chart, y: Chart) -> Chart:
+def _lines(rows: Sequence[Facts] | None, count: int, x: alt.X, y: alt.Y, *, dots: bool = False) -> alt.Chart:
     import altair as alt
 
-    color = alt.Color("line:N", scale=alt.Scale(domain=list(range(count)), range=list(COLORS[:count])), legend=None)
+    color = alt.Color("line:N", scale=_tints(count), legend=None)
     dash = alt.StrokeDash(
         "line:N", scale=alt.Scale(domain=list(range(count)), range=[[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]][:count]), legend=None
     )
-    mark = alt.Chart(_filled(rows)).mark_line(strokeWidth=2, aria=False)
+    mark = alt.Chart(_filled(rows)).mark_line(strokeWidth=2, aria=False, point=_point(None, dots))
     return mark.encode(x=x, y=y, color=color, strokeDash=dash) if count <= 4 else mark.encode(x=x, y=y, color=color)
 
 
@@ -172,7 +194,7 @@ def bars_of_rows(x: str, text: str, *, count: int, color: str = "@first") -> Fac
     return _finished(_bars(None, x, color), 20 * max(count, 3), text)
 
 
-def _bars(rows: Sequence[Facts] | None, x: str, color: str) -> Chart:
+def _bars(rows: Sequence[Facts] | None, x: str, color: str) -> alt.Chart:
     import altair as alt
 
     axis = alt.Axis(
@@ -193,13 +215,13 @@ def dots(rows: Sequence[Facts], x: str, y: str, text: str, *, diagonal: float | 
     """Return dots, and the diagonal up to some value. Rows: x, y, layer, note."""
     import altair as alt
 
-    shade = alt.Color("layer:N", scale=alt.Scale(domain=list(range(layers)), range=list(COLORS[:layers])), legend=None)
+    shade = alt.Color("layer:N", scale=_tints(layers), legend=None)
     shape = alt.Shape(
         "layer:N",
         scale=alt.Scale(domain=list(range(layers)), range=["circle", "square", "diamond", "triangle-up"][:layers]),
         legend=None,
     )
-    spots = alt.Chart(_filled(rows)).mark_point(filled=True, size=36, opacity=0.7, aria=False)
+    spots = alt.Chart(_filled(rows)).mark_point(filled=True, size=36, opacity=0.7, aria=False, clip=False)
     chart = spots.encode(x=_x(x), y=_y(y), color=shade, tooltip="note:N", **({"shape": shape} if layers <= 4 else {}))
     if diagonal is not None:
         line = alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": diagonal, "y": diagonal}]))

@@ -6,9 +6,9 @@ import numpy as np
 
 from sswim.classes import ClassModel
 from sswim.page import charts
-from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain, shown
+from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain_facts, shown
 from sswim.page.neurons import Watched, spread_out, time_facts
-from sswim.page.origins import ClassPairs
+from sswim.page.origins import ClassPairs, paired
 from sswim.page.pictures import Gallery, signed_picture
 from sswim.report import Facts
 
@@ -32,10 +32,12 @@ def neuron_section(model: ClassModel, seen: Watched, true: np.ndarray | None, mo
                 neuron["pair"] = _pair(pairs, l, neuron["number"], gallery) | {"potentials": v}
         layers.append(neurons)
     total, here = sum(model.network.hidden), sum(map(len, layers))
-    words = ["A neuron was made to tell two training samples apart that look alike but are of different classes."]
+    words = []
+    if paired(model.report):
+        words.append("A neuron was made to tell two training samples apart that look alike but are of different classes.")
     order = "evenly spread" if true is None else "those that tell classes apart best, the best first"
     words.append(f"{shown(here)} of {shown(total)} neurons are shown: {order}." if here < total else "The best come first.")
-    if pairs is None:
+    if pairs is None and paired(model.report):
         words.append(
             "To see the two samples that made each neuron, make this report with the training samples (train=..., --train)."
         )
@@ -43,7 +45,7 @@ def neuron_section(model: ClassModel, seen: Watched, true: np.ndarray | None, mo
     data: Facts = {"layers": layers, "classes": [str(c) for c in model.classes], "shape": gallery.shape}
     figures = _figures(gallery, imaged, min(len(model.classes), CLASSES), true is not None, pairs is not None)
     names = [f"hidden {l + 1}" for l in range(len(layers))]
-    stepper = Stepper("neurons", "neuron", "class_neurons", figures, plain(data, 4), "Layer", names)  # type: ignore[arg-type]
+    stepper = Stepper("neurons", "neuron", "class_neurons", figures, plain_facts(data, 4), "Layer", names)
     return Section("neurons", "Neurons, one by one", [Words(words), stepper])
 
 
@@ -87,6 +89,7 @@ def _pair(pairs: ClassPairs, l: int, number: int, gallery: Gallery) -> Facts:
     numbers = pairs.numbers(l, number).tolist()
     return {
         "numbers": numbers,
+        "alone": numbers[0] == numbers[1],
         "classes": [int(pairs.classes[n]) for n in numbers],
         "pictures": [gallery.picture(pairs.samples, n) for n in numbers],
     }

@@ -39,6 +39,14 @@ class Limits(Options):
         for name, value in self.get_params().items():
             check_integer(f"Limits: {name}", value, 1)
 
+    def in_rasters(self, steps: int) -> int:
+        """Return how many neurons per layer rasters show that have so many steps in all."""
+        return max(1, min(self.neurons, 40 * self.values // max(steps, 1)))
+
+    def one_by_one(self, steps: int) -> int:
+        """Return how many neurons per layer are shown one by one, with some curves of so many steps each."""
+        return max(1, min(self.neurons, self.values // (6 * steps)))
+
 
 @dataclass(frozen=True)
 class Found:

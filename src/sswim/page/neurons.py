@@ -13,7 +13,7 @@ from sswim.network.kernels import kernel_taps
 from sswim.network.layer import SpikingLayer
 from sswim.network.network import SpikingNetwork
 from sswim.page import charts
-from sswim.page.blocks import Block, Figure, Key, Section, Table, Words, plain, shown
+from sswim.page.blocks import Block, Figure, Key, Section, Table, Words, plain_rows, shown
 from sswim.report import Facts, LayerReport
 
 __all__ = ["Watched", "by_delay", "firing", "kernel_section", "spread_out", "time_facts", "watch"]
@@ -105,7 +105,12 @@ def firing(network: SpikingNetwork, made: Sequence[LayerReport], seen: Watched, 
     text = "Each dot is a neuron. Dots far from the diagonal fire more or less often on these data than they did in the fit."
     largest = max((max(float(r["x"]), float(r["y"])) for r in rows), default=1.0)
     spec = charts.dots(
-        plain(rows), "spikes per step, in the fit", "spikes per step, on these data", text, diagonal=largest, layers=len(made)
+        plain_rows(rows),
+        "spikes per step, in the fit",
+        "spikes per step, on these data",
+        text,
+        diagonal=largest,
+        layers=len(made),
     )
     keys = (
         [Key(charts.COLORS[l % 8].removeprefix("@"), "dot", f"hidden {l + 1}") for l in range(len(made))]
@@ -157,10 +162,10 @@ def kernel_section(network: SpikingNetwork) -> Section:
     own = Table("Delays and supports of the drawn neurons", ("neuron", "delay, steps", "support, steps"), [
         (str(i), shown(float(delays_of[i])), shown(float(supports_of[i]))) for i in drawn
     ])  # fmt: skip
-    spec = charts.lines(plain(kernels), names, "steps since the input", "kernel", text)
+    spec = charts.lines(plain_rows(kernels), names, "steps since the input", "kernel", text)
     blocks.append(Figure("kernels", spec, "Kernels", text, keys, own))
     text = "Each dot is a neuron: when it listens (delay), and for how long (support)."
-    spec = charts.dots(plain(rows), "delay, steps", "support, steps", text, layers=len(network.layers))
+    spec = charts.dots(plain_rows(rows), "delay, steps", "support, steps", text, layers=len(network.layers))
     columns = ("layer", "kernel", "delays, steps", "supports, steps")
     layers = [Key(charts.COLORS[l % 8].removeprefix("@"), "dot", f"hidden {l + 1}") for l in range(len(network.layers))]
     blocks.append(

@@ -17,31 +17,39 @@ from sswim.data.labelled import LabelledSamples
 from sswim.data.series import Breaks, Series, SeriesLike
 from sswim.data.windows import Samples, SeriesWindows, Starts
 from sswim.forecasts import ForecastModel
-from sswim.network.network import SpikingNetwork
 from sswim.report import SamplingReport
 
-__all__ = ["ClassPairs", "SeriesPairs", "row_label", "row_name"]
+__all__ = ["ClassPairs", "SeriesPairs", "class_numbers", "paired", "row_label", "row_name"]
+
+
+def paired(report: SamplingReport) -> bool:
+    """Return whether pairs of samples made the neurons; where training began from random parameters, none did."""
+    return all(len(layer.pairs) == len(layer.rates) for layer in report.layers)
+
+
+def _check_paired(report: SamplingReport) -> None:
+    if not paired(report):
+        raise ValueError("train: training began from random parameters, so no pairs of samples made the neurons. Omit train.")
 
 
 class _Pairs:
     """Pairs of training samples, and what neurons make of them."""
 
-    network: SpikingNetwork
-    report: SamplingReport
+    model: ForecastModel | ClassModel
     samples: Samples
 
     def numbers(self, layer: int, neuron: int) -> torch.Tensor:
         """Return the numbers of the two samples within the training samples."""
-        return self.report.layers[layer].pairs[neuron]
+        return self.model.report.layers[layer].pairs[neuron]
 
     @cached_property
     def _filters(self) -> list[torch.Tensor]:
-        return self.network.hidden_filters(steps=self.network.window)
+        return self.model.network.hidden_filters(steps=self.model.network.window)
 
     def potentials(self, layer: int, neurons: Sequence[int]) -> np.ndarray:
         """Return the membrane potentials (neurons, 2, steps) of some neurons on the two samples that made each."""
         numbers = torch.stack([self.numbers(layer, n) for n in neurons]).flatten()  # (2 n,)
-        v = self.network.hidden_potentials(self.samples.inputs(numbers), self._filters[: layer + 1])[layer]  # (N, S, 2 n)
+        v = self.model.network.hidden_potentials(self.samples.inputs(numbers), self._filters[: layer + 1])[layer]  # (N, S, 2 n)
         each = torch.arange(len(neurons))
         return torch.stack([v[list(neurons), :, 2 * each + k] for k in (0, 1)], dim=1).cpu().numpy()
 
@@ -57,6 +65,7 @@ class SeriesPairs(_Pairs):
     @classmethod
     def find(cls, model: ForecastModel, train: SeriesLike, breaks: Breaks) -> Self:
         """Return the pairs of a model that was fitted to these rows; refuse others."""
+        _check_paired(model.report)
         series, report = model.series(train, breaks), model.report
         lengths, span = [len(s) for s in series.segments], model.window + model.horizon
         batch = len(model.encoder.moving) if model.encoder.shared else 1
@@ -73,16 +82,6 @@ class SeriesPairs(_Pairs):
         found = cls(model, series, samples)
         found._check_range(Starts(lengths, span, stride), report.samples // batch)
         return found
-
-    @property
-    def network(self) -> SpikingNetwork:  # type: ignore[override]
-        """The network."""
-        return self.model.network
-
-    @property
-    def report(self) -> SamplingReport:  # type: ignore[override]
-        """What the fit did."""
-        return self.model.report
 
     def _check_range(self, starts: Starts, kept: int) -> None:
         """Refuse rows whose range is not that of the rows of the fit."""
@@ -124,13 +123,12 @@ class ClassPairs(_Pairs):
     @classmethod
     def find(cls, model: ClassModel, train: object, params: Mapping[str, object]) -> Self:
         """Return the pairs of a model that was fitted to these samples `(X, y)`; refuse others."""
+        _check_paired(model.report)
         if not isinstance(train, (tuple, list)) or len(train) != 2:
             raise TypeError(f"train must be a pair (X, y) for a Classifier, got {type(train).__name__}.")
         X, y = train
         values, report = model.inputs(X, "Classifier"), model.report
-        labels = np.searchsorted(model.classes, column_or_1d(y)).clip(0, len(model.classes) - 1)
-        if len(labels) != len(values):
-            raise ValueError(f"train: X and y must hold equally many samples, got {len(values)} and {len(labels)}.")
+        labels = class_numbers(model, y, len(values), "train: y")
         seed, validation = _fit_facts(model, params)
         order, kept = training_order(values, torch.from_numpy(labels), validation, seed)
         total = report.samples + report.validation_samples
@@ -149,16 +147,6 @@ class ClassPairs(_Pairs):
             )
         return cls(model, samples, shuffled.numpy())
 
-    @property
-    def network(self) -> SpikingNetwork:  # type: ignore[override]
-        """The network."""
-        return self.model.network
-
-    @property
-    def report(self) -> SamplingReport:  # type: ignore[override]
-        """What the fit did."""
-        return self.model.report
-
 
 def _fit_facts(model: ClassModel, params: Mapping[str, object]) -> tuple[int, float]:
     """Return the seed and the part for validation, which decide about the order of samples in the fit."""
@@ -171,6 +159,20 @@ def _fit_facts(model: ClassModel, params: Mapping[str, object]) -> tuple[int, fl
             "does not hold it. Fit with a number as random_state, save with updatable=True, or omit train."
         )
     return samples_seed(int(seed)), validation
+
+
+def class_numbers(model: ClassModel, y: object, count: int, name: str) -> np.ndarray:
+    """Return the numbers of the classes of `count` labels; refuse labels that the model does not know."""
+    labels = column_or_1d(y)
+    if len(labels) != count:
+        raise ValueError(f"{name} must hold one label per sample, got {len(labels)} labels for {count} samples.")
+    known = {label: number for number, label in enumerate(model.classes.tolist())}
+    written = {str(label): number for label, number in known.items()}
+    found = [known.get(label, written.get(str(label))) for label in labels.tolist()]
+    if None in found:
+        stranger = labels[found.index(None)]
+        raise ValueError(f"{name}: the model does not know the class {stranger!s}. Its classes: {', '.join(written)}.")
+    return np.asarray(found)
 
 
 def row_label(series: Series, row: int) -> str:

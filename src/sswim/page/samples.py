@@ -9,26 +9,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from sklearn.metrics import confusion_matrix
-from sklearn.utils.validation import column_or_1d
 
 from sswim.classes import ClassModel
 from sswim.data.labelled import LabelledSamples
 from sswim.data.windows import Subset
 from sswim.network.events import dense
 from sswim.page import charts
-from sswim.page.blocks import Block, Figure, Key, Section, Stepper, Table, Words, packed, plain, shown
+from sswim.page.blocks import Block, Figure, Key, Section, Stepper, Table, Words, packed, plain_facts, plain_rows, shown
 from sswim.page.class_neurons import neuron_section
 from sswim.page.limits import Found, Limits
 from sswim.page.neurons import Watched, firing, kernel_section, spread_out, watch
-from sswim.page.origins import ClassPairs
+from sswim.page.origins import ClassPairs, class_numbers
 from sswim.page.pictures import Gallery
 from sswim.readout.decaying import TraceReadout
 from sswim.report import Facts
 
 __all__ = ["class_sections"]
 
-# Classes in a chart, samples that firing rates are taken of, and inputs in a raster.
-CLASSES, WATCHED, INPUTS = 12, 1000, 40
+# Classes of a sample and in the confusion matrix, samples that firing rates are taken of, and inputs in a raster.
+CLASSES, CONFUSED, WATCHED, INPUTS = 12, 40, 1000, 40
 
 
 @dataclass(frozen=True)
@@ -72,27 +71,13 @@ def _test(model: ClassModel, X: object, y: object) -> Tested:
     samples = model.samples(X)
     if not len(samples):
         raise ValueError("X must hold at least one sample, got none.")
-    true = None if y is None else _numbers(model, y, len(samples))
+    true = None if y is None else class_numbers(model, y, len(samples), "y")
     decisions = model.decisions(samples)
     said = decisions.argmax(dim=1)
     if len(model.classes) == 2:  # as in `Classifier.predict`: the first of two equal ones
         said = (decisions[:, 1] > decisions[:, 0]).long()
     probabilities = torch.softmax(decisions / model.report.solution.temperature, dim=1)
     return Tested(model, samples, decisions.numpy(), probabilities.numpy(), said.numpy(), true)
-
-
-def _numbers(model: ClassModel, y: object, count: int) -> np.ndarray:
-    """Return the numbers of the classes of labels; refuse labels that the model does not know."""
-    labels = column_or_1d(y)
-    if len(labels) != count:
-        raise ValueError(f"X and y must hold equally many samples, got {count} and {len(labels)}.")
-    places = {str(c): n for n, c in enumerate(model.classes)}
-    known = {c: n for n, c in enumerate(model.classes.tolist())}
-    found = [known.get(label, places.get(str(label))) for label in labels.tolist()]
-    if None in found:
-        stranger = labels[found.index(None)]
-        raise ValueError(f"y: the model does not know the class {stranger!r}. Its classes: {', '.join(places)}.")
-    return np.asarray(found)
 
 
 def class_sections(model: ClassModel, X: object, y: object, train: object, params: Mapping[str, object], most: Limits) -> Found:
@@ -106,16 +91,16 @@ def class_sections(model: ClassModel, X: object, y: object, train: object, param
         _one_by_one(found, most),
         *([] if found.true is None else [_confusions(found)]),
         firing(model.network, model.report.layers, seen, "sample"),
-        neuron_section(model, seen, true, most.neurons, pairs),
+        neuron_section(model, seen, true, most.one_by_one(model.network.window), pairs),
         kernel_section(model.network),
         _bring(found),
         _costs(found, seen, watched),
     ]
     right = None if found.true is None else float((found.said == found.true).mean())
-    tiles = [] if right is None else [("Accuracy", f"{100 * right:.1f} %", "of the samples are told right")]
+    tiles = [] if right is None else [("Accuracy", f"{100 * right:.1f} %", "of the samples are classified right")]
     if found.true is not None:
         p = found.probabilities[np.arange(len(found.true)), found.true]
-        tiles.append(("Mistakes", shown(len(found.wrong)), "samples are told wrong"))
+        tiles.append(("Mistakes", shown(len(found.wrong)), "samples are classified wrong"))
         tiles.append(
             ("Log loss", shown(float(-np.log(np.maximum(p, 1e-15)).mean()), 3), "0 is perfect; large if sure and wrong")
         )
@@ -144,7 +129,8 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
     """Return the section with samples one by one."""
     model, gallery, picked = found.model, Gallery(found.model), _picked(found, most.items)
     few = Subset(found.samples, torch.from_numpy(picked))
-    seen = watch(model.network, few, model.memory, most.neurons, model.network.window)
+    drawn = most.in_rasters(len(picked) * model.network.window * len(model.network.layers))
+    seen = watch(model.network, few, model.memory, drawn, model.network.window)
     spikes = dense(few.inputs(slice(None))).cpu().numpy()  # (n, S, D)
     inputs = spread_out(spikes.shape[2], INPUTS) if found.samples.spiking else np.zeros(0, dtype=int)
     groups = [(f"hidden {l + 1}", len(s)) for l, s in enumerate(seen.shown)]
@@ -181,14 +167,14 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
     picture = Figure("sample", spec, "The sample", text[gallery.kind], canvas=True)
     words = "How likely each class is, by the model."
     shown_classes = min(len(model.classes), CLASSES)
-    keys = [Key("second", "band", "true class"), Key("first", "band", "other classes")] if found.true is not None else []
+    keys = [Key("second", "bar", "true class"), Key("first", "bar", "other classes")] if found.true is not None else []
     p = Figure(
         "probabilities", charts.bars_of_rows("probability", words, count=shown_classes), "Probabilities", words, keys,
         Table("Probabilities", ("class", "probability")),
     )  # fmt: skip
     words = "Each dot is a spike, each line a neuron; those with short delays are at the bottom of their layer."
     dots = [
-        Key(charts.COLORS[g % 4].removeprefix("@"), "dot", f"{name}, {count} shown") for g, (name, count) in enumerate(groups)
+        Key(charts.COLORS[g % 8].removeprefix("@"), "dot", f"{name}, {count} shown") for g, (name, count) in enumerate(groups)
     ]
     raster = Figure(
         "raster", charts.raster(words, time=False, title="step"), "Spikes", words, dots,
@@ -196,31 +182,41 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
     )  # fmt: skip
     choice = ("Show", ["all samples", "mistakes only"]) if len(np.intersect1d(picked, found.wrong)) else ("", [])
     words = "Step through samples with the buttons, the slider or the arrow keys."
-    stepper = Stepper("samples", "sample", "samples", [picture, p, raster], plain(data), *choice)  # type: ignore[arg-type]
+    stepper = Stepper("samples", "sample", "samples", [picture, p, raster], plain_facts(data), *choice)
     return Section("samples", "Samples, one by one", [Words([words]), stepper])
 
 
 def _confusions(found: Tested) -> Section:
-    """Return the section on which classes are taken for which."""
+    """Return the section on which classes are taken for which: of many classes, those with most mistakes."""
     assert found.true is not None
-    names, count = found.names, len(found.names)
-    table = confusion_matrix(found.true, found.said, labels=np.arange(count))
-    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    whole = confusion_matrix(found.true, found.said, labels=np.arange(len(found.names)))
+    right, said, there = np.diag(whole), whole.sum(axis=0), whole.sum(axis=1)
+    kept = np.sort(np.argsort(2 * right - said - there, kind="stable")[:CONFUSED])
+    names, table = [found.names[c] for c in kept], whole[np.ix_(kept, kept)]
+    share = table / np.maximum(there[kept, None], 1)
     rows = [
-        {"true": names[i], "said": names[j], "count": int(table[i, j]), "share": share[i, j],
-         "note": f"{table[i, j]} of class {names[i]} are said to be {names[j]}"}
-        for i in range(count) for j in range(count)
-    ]  # fmt: skip
+        {
+            "true": a,
+            "said": b,
+            "count": int(table[i, j]),
+            "share": share[i, j],
+            "note": f"{table[i, j]} of class {a} are said to be {b}",
+        }
+        for i, a in enumerate(names)
+        for j, b in enumerate(names)
+    ]
     text = "Rows are true classes, columns what the model says. A strong colour marks a large part of a class."
-    numbers = Table("Confusion matrix", ("true class", *(f"said {n}" for n in names)), [
-        (names[i], *(shown(int(v)) for v in table[i])) for i in range(count)
-    ])  # fmt: skip
-    figure = Figure("confusion", charts.confusion(plain(rows), names, text), "Confusion matrix", text, (), numbers)  # type: ignore[arg-type]
-    right, said, there = np.diag(table), table.sum(axis=0), table.sum(axis=1)
-    classes = Table("Classes", ("class", "samples", "found (recall)", "right when said (precision)"), [
-        (names[i], shown(int(there[i])), _part(right[i], there[i]), _part(right[i], said[i])) for i in range(count)
-    ])  # fmt: skip
-    return Section("confusions", "Confusions", [figure, classes])
+    if len(kept) < len(found.names):
+        text += f" The {len(kept)} of {len(found.names)} classes with most mistakes are shown."
+    numbers = [(name, *(shown(int(v)) for v in row)) for name, row in zip(names, table, strict=True)]
+    matrix = Table("Confusion matrix", ("true class", *(f"said {n}" for n in names)), numbers)
+    spec = charts.confusion(plain_rows(rows), names, text)
+    classes = Table(
+        "Classes",
+        ("class", "samples", "found (recall)", "right when said (precision)"),
+        [(found.names[c], shown(int(there[c])), _part(right[c], there[c]), _part(right[c], said[c])) for c in kept],
+    )
+    return Section("confusions", "Confusions", [Figure("confusion", spec, "Confusion matrix", text, (), matrix), classes])
 
 
 def _part(some: int, all_: int) -> str:

@@ -16,7 +16,7 @@ from sswim.data.windows import Starts
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.forecasts import ForecastModel
 from sswim.page import charts
-from sswim.page.blocks import Block, Figure, Key, Section, Stepper, Table, Words, packed, plain, shown
+from sswim.page.blocks import Block, Figure, Key, Section, Stepper, Table, Words, packed, plain_facts, plain_rows, shown
 from sswim.page.limits import Found, Limits
 from sswim.page.neurons import Watched, firing, kernel_section, spread_out, watch
 from sswim.page.origins import SeriesPairs, row_name
@@ -117,12 +117,13 @@ def series_sections(model: ForecastModel, X: SeriesLike, breaks: Breaks, train: 
     found = _test(model, X, breaks, max(1, min(most.items, most.values // each)))
     columns = spread_out(len(model.encoder.channels), max(1, min(channels, most.values // (window + 2 * model.horizon))))
     samples = model.last_windows(found.windows, found.ahead)
-    seen = watch(model.network, samples, model.memory, most.neurons, window)
+    rasters = len(found.starts) * (len(columns) if model.encoder.shared else 1)
+    seen = watch(model.network, samples, model.memory, most.in_rasters(rasters * window * len(model.network.layers)), window)
     sections = [
         _forecasts(found, seen, columns, window),
         _errors(found, columns),
         firing(model.network, model.report.layers, seen, "window"),
-        neuron_section(model, seen, found.past, found.truth, most.neurons, pairs),
+        neuron_section(model, seen, found.past, found.truth, most.one_by_one(model.window + model.horizon), pairs),
         kernel_section(model.network),
         _sources(found),
         Section("costs", "Costs", [cost_table(model.costs(X, breaks))]),
@@ -225,16 +226,21 @@ def _forecasts(found: _Tested, seen: Watched, columns: np.ndarray, window: int) 
         columns_of_table[2:2] = ["low", "high"]
     text = "The window that the model saw, its forecast, and what came."
     chart = Figure(
-        "fan", charts.fan("", text, time=time), "Forecast", text, keys, Table("This forecast in numbers", columns_of_table)
+        "fan",
+        charts.fan("", text, time=time, points=model.horizon <= charts.SHORT),
+        "Forecast",
+        text,
+        keys,
+        Table("This forecast in numbers", columns_of_table),
     )
     text = "Each dot is a spike, each line a neuron; sampled neurons with short delays are at the bottom."
     dots = [
-        Key(charts.COLORS[g].removeprefix("@"), "dot", f"{name}, {count} neurons") for g, (name, count) in enumerate(groups)
+        Key(charts.COLORS[g % 8].removeprefix("@"), "dot", f"{name}, {count} neurons") for g, (name, count) in enumerate(groups)
     ]
     table = Table("Spikes in this window", ("group", "neurons shown", "spikes"))
     spikes = Figure("raster", charts.raster(text, time=time), "Spikes behind it", text, dots, table, canvas=True)
     words = "Step through forecasts with the buttons, the slider or the arrow keys. Forecasts are in the order of time."
-    stepper = Stepper("forecasts", "forecast", "forecasts", [chart, spikes], plain(data), "Channel", names)  # type: ignore[arg-type]
+    stepper = Stepper("forecasts", "forecast", "forecasts", [chart, spikes], plain_facts(data), "Channel", names)
     return Section("forecasts", "Forecasts, one by one", [Words([words]), stepper])
 
 
@@ -247,7 +253,7 @@ def _rasters(
     groups = [(f"hidden {l + 1}", len(s)) for l, s in enumerate(seen.shown)]
     bits = [r.reshape(len(found.starts), batch, *r.shape[1:]) for r in seen.rasters]  # (n, batch, N, W)
     readout, population = model.network.readout, None
-    if isinstance(readout, LagReadout) and not readout.skip:
+    if isinstance(readout, LagReadout) and encoder.shared and not readout.skip:
         rows = model.last_windows(found.windows, found.ahead).past(slice(None)).transpose(1, 2)  # (n * batch, outputs, W)
         some = spread_out(readout.population.neurons, POPULATION)
         fires = (
@@ -285,7 +291,7 @@ def _errors(found: _Tested, columns: np.ndarray) -> Section:
         ],
     )
     keys = [Key("first", "line", "this model"), Key("second", "line", "the last value goes on")]
-    spec = charts.lines(plain(rows), ["model", "last value"], "steps ahead", "RSE", text, zero=True)  # type: ignore[arg-type]
+    spec = charts.lines(plain_rows(rows), ["model", "last value"], "steps ahead", "RSE", text, zero=True)
     per_step = Figure("steps", spec, "Errors per step ahead", text, keys, table)
     names, channel = [found.names[c] for c in columns], found.result.per_channel.iloc[columns]
     order = np.argsort(-channel["rse"].fillna(0).to_numpy(), kind="stable")
@@ -296,7 +302,7 @@ def _errors(found: _Tested, columns: np.ndarray) -> Section:
         ("channel", "RSE", "MAE", "RMSE", "deviation of the data"),
         [(names[i], *(shown(float(channel[f].iloc[i])) for f in figures)) for i in order],
     )
-    spec = charts.bars(plain(bars), "RSE", text, names=names)  # type: ignore[arg-type]
+    spec = charts.bars(plain_rows(bars), "RSE", text, names=names)
     return Section("errors", "Errors", [per_step, Figure("channels", spec, "Errors per channel", text, (), table)])
 
 
@@ -323,8 +329,8 @@ def _sources(found: _Tested) -> Section:
             {"name": name, "y": 100 * gain, "mark": solution.kept.get(name, 0) >= 0.0005}
             for name, gain in solution.gains.items()
         ]
-        keys = [Key("second", "band", "part of the forecast"), Key("first", "band", "weighed, but not used")]
-        spec = charts.bars(plain(bars), "gain, %", text, names=list(solution.gains))  # type: ignore[arg-type]
+        keys = [Key("second", "bar", "part of the forecast"), Key("first", "bar", "weighed, but not used")]
+        spec = charts.bars(plain_rows(bars), "gain, %", text, names=list(solution.gains))
         table = Table("What the forecast is made of", ("model", "share", "gain"), rows)
         blocks.append(Figure("gains", spec, "Gains", text, keys, table))
     if isinstance(readout, LagReadout):
@@ -349,5 +355,5 @@ def _contributions(found: _Tested) -> Figure:
         (str(h + 1), *(shown(float(sizes[h, s]), 3) for s in used)) for h in range(model.horizon)
     ])  # fmt: skip
     names = [SOURCES[s] for s in used]
-    spec = charts.lines(plain(rows), names, "steps ahead", "mean size, deviations", text, zero=True)  # type: ignore[arg-type]
+    spec = charts.lines(plain_rows(rows), names, "steps ahead", "mean size, deviations", text, zero=True)
     return Figure("sources", spec, "What a forecast is made of", text, keys, table)

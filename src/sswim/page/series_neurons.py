@@ -6,9 +6,9 @@ import numpy as np
 
 from sswim.forecasts import ForecastModel
 from sswim.page import charts
-from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain, shown
+from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain_facts, shown
 from sswim.page.neurons import Watched, by_delay, time_facts
-from sswim.page.origins import SeriesPairs
+from sswim.page.origins import SeriesPairs, paired
 from sswim.report import Facts
 
 __all__ = ["input_names", "neuron_section"]
@@ -43,22 +43,23 @@ def neuron_section(
             for neuron, v in zip(neurons, pairs.potentials(l, [n["number"] for n in neurons]), strict=True):
                 neuron["pair"]["potentials"] = v
     total, here = model.network.hidden, [len(neurons) for neurons in layers]
-    words = [
-        "Step through the neurons, from short delays to long ones. A neuron was made to tell two training windows apart that "
-        "look alike but are followed by different values."
-    ]
+    words = ["Step through the neurons, from short delays to long ones."]
+    if paired(model.report):
+        words.append(
+            "A neuron was made to tell two training windows apart that look alike but are followed by different values."
+        )
     words += (
         []
         if list(total) == here
         else [f"{shown(sum(here))} of {shown(sum(total))} neurons are shown, evenly spread over delays."]
     )
-    if pairs is None:
+    if pairs is None and paired(model.report):
         words.append(
             "To see the two windows that made each neuron, make this report with the training rows (train=..., --train)."
         )
     data: Facts = {"layers": layers, "window": model.window}
     names = [f"hidden {l + 1}" for l in range(len(layers))]
-    stepper = Stepper("neurons", "neuron", "series_neurons", _figures(pairs is not None), plain(data, 4), "Layer", names)  # type: ignore[arg-type]
+    stepper = Stepper("neurons", "neuron", "series_neurons", _figures(pairs is not None), plain_facts(data, 4), "Layer", names)
     return Section("neurons", "Neurons, one by one", [Words(words), stepper])
 
 
@@ -142,4 +143,4 @@ def _pair(pairs: SeriesPairs, l: int, number: int, channel: int) -> Facts:
         column, end = pairs.label(sample)
         of = "" if column is None else f"{column if names is None else names[column]}, "
         described.append(f"{of}up to {end}")
-    return {"names": described, "shapes": pairs.shapes(l, number, channel)}
+    return {"names": described, "alone": described[0] == described[1], "shapes": pairs.shapes(l, number, channel)}

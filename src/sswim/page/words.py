@@ -13,6 +13,7 @@ from sswim.forecasts import Costs, ForecastModel
 from sswim.network.output import VoltageReadout
 from sswim.options import Options
 from sswim.page.blocks import Section, Table, Words, shown
+from sswim.page.origins import paired
 from sswim.readout.lags import LagReadout
 
 __all__ = ["about_classifier", "about_forecaster", "cost_table", "fit_section", "settings_section"]
@@ -65,7 +66,7 @@ def about_classifier(model: ClassModel) -> list[str]:
     """Return what a classifier is."""
     inputs, network = model.inputs, model.network
     shape = " x ".join(map(str, inputs.shape))
-    encoder = "signals in time" if inputs.encoder is None else f"spikes made by {type(inputs.encoder).__name__}"
+    encoder = "signals in time" if inputs.encoder is None else f"spikes ({type(inputs.encoder).__name__} encoder)"
     first = (
         f"This is a spiking neural network that tells {len(model.classes)} classes apart. A sample has the shape {shape} and "
         f"enters as {encoder}, over {shown(network.window)} steps."
@@ -99,6 +100,8 @@ def fit_section(model: ForecastModel | ClassModel) -> Section:
         for l, report in enumerate(model.report.layers)
     ]
     words = "A pair of training samples makes a neuron: pairs with similar inputs and different targets are likely."
+    if not paired(model.report):
+        words = "Training by gradients began from random parameters."
     return Section(
         "fit",
         "How it was fitted",

@@ -84,7 +84,7 @@
       table.push([name, neurons, count]);
       base += neurons + 2;
     });
-    return { rows, table };
+    return { rows, table, signals: { top: base - 2 } };
   }
 
   function picture(text, [height, width], signed = false) {
@@ -96,6 +96,7 @@
     return { rows };
   }
 
+  const within = (shown, signals) => ({ ...shown, signals: { ...shown.signals, ...signals } });
   const lines = (all, x) => all.flatMap((line, number) => line.map((y, i) => ({ x: x(i), y, line: number })));
   const columns = (all, x) => all[0].map((_, i) => [short(x(i)), ...all.map((line) => line[i])]);
   const drawn = (all, x) => ({ rows: lines(all, x), table: columns(all, x) });
@@ -125,7 +126,7 @@
         const inside = data.inside ? ` ${data.inside[at][c]} of ${forecast.length} values lie within the 90 % interval.` : "";
         return {
           text: `Forecast ${at + 1} of ${data.ends.length}, made at ${data.ends[at]}, of ${data.channels[c]}: RMSE ${short(data.rmse[at][c])}.${inside}`,
-          figures: { fan: { rows, table, signals }, raster: texts.length ? { ...spikes(data.groups, texts, window, x), signals } : null },
+          figures: { fan: { rows, table, signals }, raster: texts.length ? within(spikes(data.groups, texts, window, x), signals) : null },
         };
       },
     },
@@ -142,7 +143,7 @@
           figures: {
             sample: picture(item.picture, data.shape),
             probabilities: { rows, table: rows.map((row) => [row.name, percent(row.y)]) },
-            raster: { ...spikes(data.groups, item.rasters, data.steps, (s) => s), signals: { low: 0, high: data.steps - 1 } },
+            raster: within(spikes(data.groups, item.rasters, data.steps, (s) => s), { low: 0, high: Math.max(data.steps - 1, 1) }),
           },
         };
       },
@@ -157,7 +158,7 @@
         if (pair) {
           figures.pair = drawn(pair.shapes, x);
           figures.potentials = drawn(pair.potentials, (i) => i);
-          words += ` It was made from two training windows: ${pair.names[0]}; and ${pair.names[1]}.`;
+          words += pair.alone ? ` It was made from what surrounds one training window: ${pair.names[0]}.` : ` It was made from two training windows: ${pair.names[0]}; and ${pair.names[1]}.`;
         }
         return { text: text + words, figures };
       },
@@ -179,7 +180,8 @@
         if (pair) {
           [0, 1].forEach((k) => { figures[`pair_${k}`] = { ...picture(pair.pictures[k], data.shape), title: `Pair: class ${data.classes[pair.classes[k]]}` }; });
           figures.potentials = drawn(pair.potentials, (i) => i);
-          words += ` It was made from a training sample of class ${data.classes[pair.classes[0]]} and one of class ${data.classes[pair.classes[1]]}.`;
+          const [one, two] = pair.classes.map((c) => data.classes[c]);
+          words += pair.alone ? ` It was made from what surrounds a training sample of class ${one}.` : ` It was made from a training sample of class ${one} and one of class ${two}.`;
         }
         return { text: text + words, figures };
       },
