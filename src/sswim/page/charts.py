@@ -184,17 +184,20 @@ def _lines(rows: Sequence[Facts] | None, count: int, x: alt.X, y: alt.Y, *, dots
     return mark.encode(x=x, y=y, color=color, strokeDash=dash) if count <= 4 else mark.encode(x=x, y=y, color=color)
 
 
-def bars(rows: Sequence[Facts], x: str, text: str, *, names: Sequence[str], color: str = "@first") -> Facts:
-    """Return bars from left to right, one above the other. Rows: name (a number of `names`), y."""
-    return _finished(_bars(rows, x, color), 22 * max(len(names), 2), text)
+def bars(rows: Sequence[Facts], x: str, text: str) -> Facts:
+    """Return bars from left to right, one above the other. Rows: name (text), y, and mark, whether it stands out."""
+    return _finished(_bars(rows, x, None), 22 * max(len(rows), 2), text)
 
 
-def bars_of_rows(x: str, text: str, *, count: int, color: str = "@first") -> Facts:
-    """Return `count` bars at most, which the page's script gives. Rows: name (text), y, mark (whether it stands out)."""
-    return _finished(_bars(None, x, color), 20 * max(count, 3), text)
+def bars_of_rows(x: str, text: str, *, count: int, most: float | None = None) -> Facts:
+    """Return `count` bars at most, which the page's script gives; the axis may end at `most`.
+
+    Rows: name (text), y, and mark, whether it stands out.
+    """
+    return _finished(_bars(None, x, most), 20 * max(count, 3), text)
 
 
-def _bars(rows: Sequence[Facts] | None, x: str, color: str) -> alt.Chart:
+def _bars(rows: Sequence[Facts] | None, x: str, most: float | None) -> alt.Chart:
     import altair as alt
 
     axis = alt.Axis(
@@ -206,9 +209,13 @@ def _bars(rows: Sequence[Facts] | None, x: str, color: str) -> alt.Chart:
         labelOverlap=False,
     )
     place = alt.Y("name:N", sort=None, axis=axis, scale=alt.Scale(paddingInner=0.25))
-    tint = alt.condition("datum.mark", alt.value("@second"), alt.value(color))
+    tint = alt.condition("datum.mark", alt.value("@second"), alt.value("@first"))
     mark = alt.Chart(_filled(rows)).mark_bar(cornerRadiusEnd=2, aria=False)
-    return mark.encode(x=alt.X("y:Q", axis=alt.Axis(title=x, ticks=False)), y=place, color=tint)
+    return mark.encode(
+        x=alt.X("y:Q", axis=alt.Axis(title=x, ticks=False), scale=alt.Scale() if most is None else alt.Scale(domain=[0, most])),
+        y=place,
+        color=tint,
+    )
 
 
 def dots(rows: Sequence[Facts], x: str, y: str, text: str, *, diagonal: float | None = None, layers: int = 1) -> Facts:
@@ -262,7 +269,7 @@ def picture_of_rows(text: str, *, shape: tuple[int, int], signed: bool = False, 
     """
     import altair as alt
 
-    ends, tints = ([-1, 0, 1], ["@second", "@card", "@first"]) if signed else ([0, 1], ["@paper", "@ink"])
+    ends, tints = ([-1, 0, 1], ["@second", "@paper", "@first"]) if signed else ([0, 1], ["@paper", "@ink"])
     place: Facts = {"ticks": False, "labels": False, "domain": False, "grid": False}
     tint = alt.Color("v:Q", scale=alt.Scale(domain=ends, range=tints, interpolate="rgb"), legend=None)
     mark = alt.Chart(alt.NamedData(ROWS)).mark_rect(aria=False)

@@ -171,7 +171,5 @@ def kernel_section(network: SpikingNetwork) -> Section:
     blocks.append(
         Figure("delays", spec, "Delays and supports", text, layers if len(layers) > 1 else [], Table("Ranges", columns, table))
     )
-    words = (
-        "A neuron sees its inputs through a kernel: a bump that begins after the neuron's delay and is as wide as its support."
-    )
+    words = "A neuron sees its inputs through a kernel. It is placed by the neuron's delay, and stretched by its support."
     return Section("kernels", "Kernels and delays", [Words([words]), *blocks])

@@ -169,7 +169,7 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
     shown_classes = min(len(model.classes), CLASSES)
     keys = [Key("second", "bar", "true class"), Key("first", "bar", "other classes")] if found.true is not None else []
     p = Figure(
-        "probabilities", charts.bars_of_rows("probability", words, count=shown_classes), "Probabilities", words, keys,
+        "probabilities", charts.bars_of_rows("probability", words, count=shown_classes, most=1), "Probabilities", words, keys,
         Table("Probabilities", ("class", "probability")),
     )  # fmt: skip
     words = "Each dot is a spike, each line a neuron; those with short delays are at the bottom of their layer."

@@ -163,7 +163,7 @@ def _tiles(found: _Tested) -> list[tuple[str, str, str]]:
     if naive.rmse > 0:
         tiles.append(
             (
-                "Against the last value",
+                "vs. the last value",
                 f"{100 * (result.rmse / naive.rmse - 1):+.1f} %",
                 "RMSE, compared with a forecast that nothing changes",
             )
@@ -302,7 +302,7 @@ def _errors(found: _Tested, columns: np.ndarray) -> Section:
         ("channel", "RSE", "MAE", "RMSE", "deviation of the data"),
         [(names[i], *(shown(float(channel[f].iloc[i])) for f in figures)) for i in order],
     )
-    spec = charts.bars(plain_rows(bars), "RSE", text, names=names)
+    spec = charts.bars(plain_rows(bars), "RSE", text)
     return Section("errors", "Errors", [per_step, Figure("channels", spec, "Errors per channel", text, (), table)])
 
 
@@ -330,7 +330,7 @@ def _sources(found: _Tested) -> Section:
             for name, gain in solution.gains.items()
         ]
         keys = [Key("second", "bar", "part of the forecast"), Key("first", "bar", "weighed, but not used")]
-        spec = charts.bars(plain_rows(bars), "gain, %", text, names=list(solution.gains))
+        spec = charts.bars(plain_rows(bars), "gain, %", text)
         table = Table("What the forecast is made of", ("model", "share", "gain"), rows)
         blocks.append(Figure("gains", spec, "Gains", text, keys, table))
     if isinstance(readout, LagReadout):
