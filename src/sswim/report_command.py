@@ -66,10 +66,9 @@ def report(
                 X, y, train=None if train is None else samples_at(train, fitted, label, test=False), breaks=breaks
             )
         page.save(out)
-        facts = {"report": str(out), "title": page.title, "bytes": out.stat().st_size}
-        typer.echo(
-            json.dumps(facts, indent=2) if as_json else f"Saved: {out} ({facts['bytes'] / 1e6:.1f} MB). Open it in a browser."
-        )
+        size = out.stat().st_size
+        facts = {"report": str(out), "title": page.title, "bytes": size}
+        typer.echo(json.dumps(facts, indent=2) if as_json else f"Saved: {out} ({size / 1e6:.1f} MB). Open it in a browser.")
 
 
 def samples_at(place: str, model: Classifier, label: str | None, *, test: bool) -> Samples:

@@ -30,7 +30,7 @@ ROWS = "rows"
 COLORS = ("@first", "@second", "@third", "@fourth", "@fifth", "@sixth", "@seventh", "@eighth")
 
 
-def _finished(chart: alt.Chart | alt.LayerChart, height: int, text: str) -> Facts:
+def _finished(chart: alt.Chart | alt.LayerChart | alt.FacetChart, height: int, text: str) -> Facts:
     """Return a chart as plain data, as wide as its place, in the page's colours."""
     import altair as alt
 
@@ -231,7 +231,7 @@ def dots(rows: Sequence[Facts], x: str, y: str, text: str, *, diagonal: float | 
     spots = alt.Chart(_filled(rows)).mark_point(filled=True, size=36, opacity=0.7, aria=False, clip=False)
     chart = spots.encode(x=_x(x), y=_y(y), color=shade, tooltip="note:N", **({"shape": shape} if layers <= 4 else {}))
     if diagonal is not None:
-        line = alt.Chart(alt.InlineData(values=[{"x": 0, "y": 0}, {"x": diagonal, "y": diagonal}]))
+        line = alt.Chart(_filled([{"x": 0, "y": 0}, {"x": diagonal, "y": diagonal}]))
         chart = alt.layer(line.mark_line(color="@rule", strokeDash=[4, 4], aria=False).encode(x=_x(x), y=_y(y)), chart)
     return _finished(chart, 260, text)
 

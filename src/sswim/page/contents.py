@@ -18,7 +18,7 @@ __all__ = ["Limits", "make_page"]
 
 
 def make_page(
-    model: ForecastModel | ClassModel,
+    model: object,
     params: Mapping[str, object],
     X: object,
     y: object = None,
@@ -51,6 +51,8 @@ def make_page(
         found = series_sections(model, X, breaks, train, most)  # type: ignore[arg-type]
         title, words = f"Forecaster, {model.window} rows to {model.horizon}", about_forecaster(model)
     else:
+        if not isinstance(model, ClassModel):
+            raise TypeError(f"model must be the model_ of a fitted estimator, got {type(model).__name__}.")
         if breaks is not None:
             raise ValueError("breaks is for forecasters: samples of a Classifier have none. Omit breaks.")
         found = class_sections(model, X, y, train, params, most)

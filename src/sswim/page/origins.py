@@ -88,7 +88,8 @@ class SeriesPairs(_Pairs):
         encoder, low, high = self.model.encoder, [], []
         for number, first, last in starts.covered(kept):
             rows = encoder.without_outliers(torch.from_numpy(self.series.segments[number][first:last]))
-            low.append(rows.amin(dim=0).numpy()), high.append(rows.amax(dim=0).numpy())
+            low.append(rows.amin(dim=0).numpy())
+            high.append(rows.amax(dim=0).numpy())
         same = np.allclose(np.min(low, axis=0), encoder.low, rtol=1e-6) and np.allclose(
             np.max(high, axis=0), encoder.high, rtol=1e-6
         )

@@ -176,7 +176,7 @@ def _tiles(found: _Tested) -> list[tuple[str, str, str]]:
 def _times(found: _Tested, window: int) -> tuple[list[Facts], bool, list[str]]:
     """Return where the rows of each forecast lie on the x axis, whether these are times, and the name of its last known row."""
     model, bounds = found.model, np.cumsum([0, *(len(s) for s in found.series.segments)])
-    places, names, labels = [], [], {}
+    places, names, labels = list[Facts](), list[str](), dict[int, pd.Index | None]()
     for start in found.starts:
         number = int(np.searchsorted(bounds, start, side="right")) - 1
         if number not in labels:
@@ -184,7 +184,7 @@ def _times(found: _Tested, window: int) -> tuple[list[Facts], bool, list[str]]:
         first, index = start - bounds[number] + model.window - window, labels[number]
         here = None if index is None else index[first : first + window + model.horizon]
         stamps = here.to_timestamp() if isinstance(here, pd.PeriodIndex) else here
-        names.append(f"row {start + model.window - 1}" if here is None else row_name(stamps[window - 1]))
+        names.append(f"row {start + model.window - 1}" if stamps is None else row_name(stamps[window - 1]))
         if isinstance(stamps, pd.DatetimeIndex):
             at = stamps.tz_localize(None).as_unit("ms").asi8  # the time on the wall
         else:
@@ -263,7 +263,7 @@ def _rasters(
         groups.append(("population", len(some)))
     packed_bits = []
     for n in range(len(found.starts)):
-        of_channels = []
+        of_channels = list[list[str]]()
         for c in columns if encoder.shared else columns[:1]:
             column = encoder.channels[c]
             member = encoder.moving.index(column) if column in encoder.moving else None
@@ -279,15 +279,16 @@ def _rasters(
 def _errors(found: _Tested, columns: np.ndarray) -> Section:
     """Return the section on errors per step ahead and per channel."""
     steps, naive = found.result.per_step, found.naive.per_step
-    rows = [{"x": int(s), "y": float(v), "line": line} for line, t in enumerate((steps, naive)) for s, v in t["rse"].items()]
+    both = [t["rse"].to_numpy() for t in (steps, naive)]
+    rows = [{"x": s + 1, "y": float(v), "line": line} for line, values in enumerate(both) for s, v in enumerate(values)]
     text = "Root relative squared error at each step ahead: lower is better, and 1 is as good as knowing the mean."
     figures = ("rse", "mae", "rmse", "deviation")
     table = Table(
         "Errors per step ahead",
         ("steps ahead", "RSE", "MAE", "RMSE", "deviation of the data", "RSE of the last value"),
         [
-            (str(step), *(shown(float(row[f])) for f in figures), shown(float(naive["rse"][step])))
-            for step, row in steps.iterrows()
+            (str(s + 1), *(shown(float(steps[f].iloc[s])) for f in figures), shown(float(last)))
+            for s, last in enumerate(both[1])
         ],
     )
     keys = [Key("first", "line", "this model"), Key("second", "line", "the last value goes on")]
