@@ -26,7 +26,7 @@ LAYERS = [
     ["gradient", "evaluate"],
     ["spiking", "classes", "forecasts"],
     ["contributions", "records", "recordings", "streams", "updates"],
-    ["backtests", "schema"],
+    ["backtests", "page", "schema"],
     ["io"],
     ["estimator", "paper", "profiles"],
     ["inspection", "updating"],

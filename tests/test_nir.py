@@ -16,7 +16,7 @@ from sswim import Classifier, Forecaster, SpikingNetwork
 from sswim.bench.readers import RUNNERS, reader_spikes
 from sswim.cli import app
 from sswim.export import from_nir, lag_line, read_nir, read_spikes, run_nir, to_nir, write_nir
-from sswim.export.command import FORMATS, load_model
+from sswim.export.command import FORMATS
 from sswim.export.graph import METADATA, NODES
 from sswim.export.neurons import leaky_layers
 from sswim.export.nir import READERS
@@ -733,7 +733,6 @@ def test_the_command_refuses(walk, tmp_path):
 def test_the_command_takes_options(tmp_path):
     model = fitted_classifier()[0]
     model.save(tmp_path / "m.sswim")
-    assert isinstance(load_model(tmp_path / "m.sswim"), Classifier)
     out = tmp_path / "m.nir"
     facts = json.loads(
         run("export", tmp_path / "m.sswim", "--to", "nir", "--out", out, "--set", "reader=norse", "--set", "dt=0.001", "--json")

@@ -17,6 +17,7 @@ PAGES = [
     "docs/index.md",
     "docs/others.md",
     "docs/quickstart.md",
+    "docs/reports.md",
     "docs/service.md",
     "docs/spike_targets.md",
 ]

@@ -15,14 +15,12 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
-from torch import Tensor
 
-from sswim.classes import ClassModel, SamplesPast, labelled_samples
+from sswim.classes import ClassModel, SamplesPast, labelled_samples, samples_seed, training_order
 from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder, Values, check_encoder
-from sswim.data.labelled import digests
 from sswim.data.spikes import SpikeEncoder
-from sswim.data.windows import Split, kept_for_training
+from sswim.data.windows import Split
 from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
@@ -181,8 +179,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         inputs, values = InputEncoder.fit(X, self.encoder)
         self._check(inputs, values, classes, labels, options)
         with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:
-            seed = int(np.random.SeedSequence(run.random.seed).generate_state(1)[0])
-            order, kept = self._order(values, torch.from_numpy(labels), torch.Generator().manual_seed(seed))
+            seed = samples_seed(run.random.seed)
+            order, kept = training_order(values, torch.from_numpy(labels), self.validation, seed)
             shuffled = torch.from_numpy(labels)[order]
             if len(shuffled[:kept].unique()) < 2:
                 raise ValueError("y: the training part holds one class only. Pass more samples of the others.")
@@ -201,14 +199,6 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         past = SamplesPast(len(labels), seed, self.validation, weights)
         self.model_ = ClassModel(inputs, network, options.readout, report, classes, run.budget, past)
         return self
-
-    def _order(self, values: Values, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return samples in random order, those for training first, and how many these are."""
-        order, held_out = torch.randperm(len(labels), generator=generator), digests(values) < self.validation
-        kept = len(labels) - int(held_out.sum())
-        if kept == len(labels) or len(labels[~held_out].unique()) < 2:  # few samples, or nearly all alike
-            return order, kept_for_training(len(labels), self.validation)
-        return torch.cat([order[~held_out[order]], order[held_out[order]]]), kept
 
     def _resolved(self) -> _Options:
         """Check every option, and return them as objects; all mistakes are reported at once."""

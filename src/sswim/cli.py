@@ -36,7 +36,7 @@ from sswim.arguments import (
     setting,
     widths,
 )  # fmt: skip
-from sswim.commands import export
+from sswim.commands import export, report
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -387,6 +387,7 @@ def bench(
 
 
 app.command()(export)
+app.command()(report)
 
 if __name__ == "__main__":
     app()

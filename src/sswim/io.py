@@ -198,8 +198,8 @@ def save(model: Any, path: str | os.PathLike[str], *, updatable: bool = False) -
     write_sealed(path, "sswim", header, write.tensors)
 
 
-def load(path: str | os.PathLike[str], cls: type[E]) -> E:
-    """Read an estimator of class `cls` from `path`."""
+def load(path: str | os.PathLike[str], cls: type[E], *others: type[E]) -> E:
+    """Read an estimator of class `cls`, or of one of some `others`, from `path`."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
@@ -220,6 +220,7 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
     if not file.whole:
         raise ValueError(f"{path}: damaged, it has changed since it was written.")
     kind = header.get("kind")
+    cls = next((other for other in others if other.__name__ == kind), cls)
     if isinstance(kind, str) and kind != cls.__name__:
         raise ValueError(f"{path}: holds a {kind[:100]}, not a {cls.__name__}. Use {kind[:100]}.load.")
     try:

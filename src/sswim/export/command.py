@@ -6,29 +6,18 @@ import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from sswim import io
 from sswim.classifier import Classifier
 from sswim.export.files import write_nir
 from sswim.export.nir import to_nir
 from sswim.export.onnx import write_onnx
 from sswim.forecaster import Forecaster
 from sswim.options import nearest, resolve
-from sswim.sealed import Damaged, read_sealed
 from sswim.writing import check_place
 
-__all__ = ["FORMATS", "export_model", "load_model"]
+__all__ = ["FORMATS", "export_model"]
 
 Model = Forecaster | Classifier
-ESTIMATORS: dict[str, type[Forecaster] | type[Classifier]] = {"Forecaster": Forecaster, "Classifier": Classifier}
-
-
-def load_model(path: str | Path) -> Model:
-    """Read a model file, whichever estimator it holds."""
-    try:
-        header = read_sealed(Path(path), "sswim").header
-    except (Damaged, OSError):
-        header = None  # the estimator says what is wrong
-    kind = header.get("kind") if isinstance(header, dict) else None
-    return ESTIMATORS.get(str(kind), Forecaster).load(path)
 
 
 def _write_nir(
@@ -62,4 +51,9 @@ def export_model(model: Path, to: str, out: Path, options: Mapping[str, object])
         if name not in known:
             raise ValueError(f"--set: {to} has no option {name!r}. It has {', '.join(known)}.{nearest(name, known)}")
     check_place(out, model)
-    return {"model": str(model), "format": to, "file": str(out), **write(load_model(model), out, **options)}
+    return {
+        "model": str(model),
+        "format": to,
+        "file": str(out),
+        **write(io.load(model, Forecaster, Classifier), out, **options),
+    }
