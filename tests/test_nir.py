@@ -22,7 +22,9 @@ from sswim.export.neurons import leaky_layers
 from sswim.export.nir import READERS
 from sswim.network import Alpha, Hat, Refractory
 from sswim.network.kernels import kernel_taps
-from sswim.readout import TraceReadout
+from sswim.profiles import PROFILES
+from sswim.readout import TraceReadout, Traces
+from sswim.steps.leaky import FOREVER
 
 nir = pytest.importorskip("nir", reason="`pip install 'sswim[nir]'` installs it")
 h5py = pytest.importorskip("h5py")
@@ -35,6 +37,7 @@ NETWORKS = {
     "lif, one time constant": (["exponential"] * 2, (12, 9), 0, (4, 4), (math.inf,)),
     "2 lif": (["exponential"] * 2, (12, 9), 3, (1, 7), (2.0, 9.0)),
     "cuba": (["alpha"], (20,), 0, (1, 7), (5.0,)),
+    "2 cuba, at once": (["alpha"] * 2, (12, 9), -1, (1, 7), (5.0,)),
     "2 cuba, delays": (["alpha"] * 2, (12, 9), 4, (1, 7), (5.0, math.inf)),
     "3 mixed, delays": (["alpha", "exponential", "alpha"], (12, 9, 7), 4, (2, 5), (1.0, 4.0)),
 }
@@ -54,7 +57,9 @@ def leaky(name, dtype=torch.float32, seed=0):
             layer.weights.copy_(1.2 * torch.randn(layer.weights.shape, generator=draw))
             layer.supports.copy_(least + (largest - least) * torch.rand(layer.neurons, generator=draw))
             layer.refractory_supports.copy_(layer.supports), layer.costs.fill_(-1)
-            if number == 0 and delay:
+            if delay == -1:
+                layer.delays.fill_(-1)
+            elif number == 0 and delay:
                 layer.delays.copy_(torch.randint(0, delay + 1, (layer.neurons,), generator=draw))
         readout.weights.copy_(torch.randn(readout.weights.shape, generator=draw) / 10)
         readout.biases.copy_(torch.randn(readout.biases.shape, generator=draw))
@@ -355,7 +360,6 @@ FOREIGN = {
     "time constants must be > dt": ({}, [nir.Linear(np.eye(2)), lif(2, tau=1e-3)]),
     "must be whole steps": ({}, [nir.Linear(np.eye(2)), nir.Delay(np.full(2, 1.5e-3)), lif(2)]),
     "must come right before the neurons": ({}, [nir.Delay(np.zeros(2)), nir.Linear(np.eye(2)), lif(2)]),
-    "without a Delay before it": ({}, [nir.Linear(np.eye(1)), NEURONS["CubaLIF"]]),
     "A readout is made of": ({}, [nir.Linear(np.eye(1)), lif(1), NEURONS["I"], NEURONS["CubaLI"]]),
 }
 
@@ -440,6 +444,40 @@ def test_options_of_to_nir():
         to_nir(network, reader="norse")
     with pytest.raises(TypeError, match="must be a fitted Forecaster"):
         to_nir(Forecaster())
+
+
+def test_neurons_without_a_leak(tmp_path):
+    network = leaky("lif")
+    with torch.no_grad():
+        network.layers[0].supports.fill_(FOREVER), network.layers[0].refractory_supports.fill_(FOREVER)
+        network.layers[0].weights.mul_(0.3)
+    x = inputs_for(network)
+    graph = stored(to_nir(network), tmp_path)
+    assert isinstance(graph.nodes["layer_1"], nir.IF)
+    found = run_nir(graph, x.numpy())
+    np.testing.assert_array_equal(found["layer_1"], network.simulate(x).spikes[0].numpy())
+    back = from_nir(graph)
+    assert torch.equal(back.simulate(x).spikes[0], network.simulate(x).spikes[0])
+    with pytest.raises(ValueError, match="reader: norse has no neurons without a leak"):
+        to_nir(network, reader="norse")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("kernel", ["auto", "alpha"])
+def test_models_with_a_profile(profile, kernel, tmp_path):
+    if kernel not in ("auto", *PROFILES[profile].kernels):
+        pytest.skip("this chip has no such neurons")
+    t = np.arange(600)[:, None]
+    rows = np.sin(2 * np.pi * t / 24 + np.arange(2)) + 0.1 * np.random.default_rng(0).normal(size=(600, 2))
+    options = {"hidden": (30, 20), "channels": "joint", "readout": Traces((6.0,)), "random_state": 0, "verbose": 0}
+    model = Forecaster(20, 3, profile=profile, kernel=kernel, dtype="float64", **options).fit(rows)
+    graph = stored(to_nir(model), tmp_path)
+    x = torch.randn(30, 20, model.network_.inputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found, wanted = run_nir(graph, x.numpy()), model.network_.simulate(x)
+    for number, spikes in enumerate(wanted.spikes, start=1):
+        np.testing.assert_array_equal(found[f"layer_{number}"], spikes.numpy())
+    last = found["output"][:, -1].reshape(30, 3, 2)
+    np.testing.assert_allclose(last, wanted.output.detach().numpy(), rtol=1e-9, atol=1e-9)
 
 
 def test_a_delay_in_a_deeper_layer_is_a_node():

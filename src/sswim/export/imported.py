@@ -17,13 +17,14 @@ from sswim.network.network import SpikingNetwork
 from sswim.options import check_integer
 from sswim.readout.decaying import TraceReadout
 from sswim.report import Facts
+from sswim.steps.leaky import FOREVER
 
 if TYPE_CHECKING:
     from nir import NIRGraph, NIRNode
 
 __all__ = ["from_nir"]
 
-NEURONS = ("LIF", "CubaLIF")
+NEURONS = ("LIF", "CubaLIF", "IF")
 MAPS = ("Affine", "Linear", "Scale", "Flatten")
 
 
@@ -148,18 +149,13 @@ def _layer(graph: NIRGraph, found: Plan, names: list[str], dt: float, facts: Fac
         lags = lags + late
     elif "leads" in facts:
         lags = lags + facts["leads"][number] - facts["leads"][max(number - 1, 0)]
-    if np.any(np.asarray(node.v_leak)):
+    if np.any(np.asarray(getattr(node, "v_leak", 0.0))):
         raise ValueError(f"graph: {name!r}: v_leak must be 0, got {np.abs(node.v_leak).max():.3g}.")
     sigma, gain = _times(name, node, dt, cascade)
     threshold = facts.get("fires_at", np.asarray(node.v_threshold, dtype=float).ravel())
     delays = np.rint(lags) - cascade
     if np.abs(lags - np.rint(lags)).max() > WHOLE * max(1, lags.max()):
         raise ValueError(f"graph: delays before {name!r} must be whole steps of dt = {dt}, got {lags.max():.6g} steps.")
-    if delays.min() < 0:
-        raise ValueError(
-            f"graph: {name!r} is a CubaLIF without a Delay before it. sswim's alpha kernel answers one step later: add a Delay "
-            f"node of one step ({dt} s) before it."
-        )
     return _Layer("alpha" if cascade else "exponential", W * (gain / threshold)[:, None], sigma, delays)
 
 
@@ -183,6 +179,9 @@ def _before(graph: NIRGraph, found: Plan, before: list[str], name: str, dt: floa
 
 def _times(name: str, node: NIRNode, dt: float, cascade: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the supports of a layer, and what its weights are multiplied by."""
+    if not hasattr(node, "tau") and not cascade:  # IF
+        gain = np.asarray(node.r, dtype=float).ravel() * dt
+        return np.full_like(gain, FOREVER), gain
     tau, r = (np.asarray(getattr(node, p), dtype=float).ravel() for p in ("tau_mem" if cascade else "tau", "r"))
     if cascade and not np.allclose(node.tau_syn, tau.reshape(np.shape(node.tau_syn)), rtol=1e-6):
         raise ValueError(f"graph: {name!r}: tau_syn and tau_mem must be equal, as in sswim's alpha kernel.")

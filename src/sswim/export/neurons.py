@@ -36,7 +36,8 @@ class LeakyLayer:
 
     Attributes
     ----------
-    kind : {"LIF", "CubaLIF"}
+    kind : {"LIF", "CubaLIF", "IF"}
+        The last one has no leak.
     weights : array of shape (neurons, senders)
     decays : array of shape (neurons,), float64
         What is left of a potential, and of a synapse's current, after one step.
@@ -82,11 +83,13 @@ def _leaky(layer: SpikingLayer, name: str) -> LeakyLayer:
     if type(layer.refractory) is not Exponential:
         mistakes.check(_refuse, f"{name}: the refractory kernel must be Exponential(), got {layer.refractory}.")
     sigma, delays = _double(layer.supports), _double(layer.delays)  # (N,)
+    cascade = kind == "CubaLIF"
+    least = -int(cascade)
     rules = [
         ("refractory_supports", _double(layer.refractory_supports), sigma, "those of the kernel (supports)"),
         ("costs", _double(layer.costs), torch.full_like(sigma, -1), "-1, a subtractive reset"),
         ("biases", _double(layer.biases), torch.zeros_like(sigma), "0"),
-        ("delays", delays, delays.round().clamp_min(0), "whole steps >= 0"),
+        ("delays", delays, delays.round().clamp_min(least), f"whole steps >= {least}"),
     ]
     for what, found, wanted, words in rules:
         odd = (found != wanted).nonzero().flatten()
@@ -98,7 +101,7 @@ def _leaky(layer: SpikingLayer, name: str) -> LeakyLayer:
             mistakes.check(_refuse, f"{name}: {what} must be finite{' and > 0' if what == 'supports' else ''}.")
     mistakes.report()
     beta = torch.exp(-1 / sigma)
-    cascade = kind == "CubaLIF"
+    kind = "IF" if kind == "LIF" and bool((beta == 1).all()) else kind
     gains = math.e * beta / sigma if cascade else torch.ones_like(beta)
     weights = layer.weights.detach().cpu().numpy().copy()
     return LeakyLayer(str(kind), weights, beta.numpy(), gains.numpy(), delays.numpy().astype(int) + cascade)

@@ -144,12 +144,16 @@ def _check_reader(layers: list[LeakyLayer], reader: str | None, where: str, dt: 
         raise ValueError(f"dt: snnTorch takes no time step but 1e-4, got {dt}. Omit dt.")
     for number, layer in enumerate(layers):
         extra = layer.lags - (layer.kind == "CubaLIF")
-        if where == "input" and number and extra.any():
+        if reader is not None and layer.kind == "IF":
+            raise ValueError(
+                f"reader: {reader} has no neurons without a leak. Omit reader, or use a profile whose neurons leak."
+            )
+        if where == "input" and number and (extra > 0).any():
             raise ValueError(
                 f"delays: layers[{number}] has delays, got {extra.max()} steps, and a lag line delays the input alone. Use "
                 "delays='nodes', or delays in the first layer only."
             )
-        if where == "input" and reader is None and number and layer.kind == "CubaLIF":
+        if where == "input" and reader is None and number and layer.lags.any():
             raise ValueError(f"delays: layers[{number}] has Alpha kernels, which need a Delay node. Use delays='nodes'.")
         if reader is not None and READERS[reader].uniform and len(set(layer.decays)) > 1:
             raise ValueError(
@@ -174,7 +178,7 @@ def _with_lag_line(layers: list[LeakyLayer]) -> tuple[list[LeakyLayer], np.ndarr
     """Return layers without lags, the first of which reads a lag line; its lags; and the steps by which layers are early.
 
     Channel ``k * inputs + j`` of the line is input `j`, `lags[k]` steps late. A neuron reads its own lag alone. Deeper layers
-    of alpha kernels answer one step early each, and so does all that follows on them.
+    of alpha kernels without a lead answer one step early each, and so does all that follows on them.
     """
     first = layers[0]
     lags = np.unique(first.lags)
@@ -182,7 +186,7 @@ def _with_lag_line(layers: list[LeakyLayer]) -> tuple[list[LeakyLayer], np.ndarr
     line = np.zeros((N, len(lags), D), dtype=first.weights.dtype)
     line[np.arange(N), np.searchsorted(lags, first.lags)] = first.weights
     weights = [line.reshape(N, -1), *(layer.weights for layer in layers[1:])]
-    early = np.cumsum([0, *(layer.kind == "CubaLIF" for layer in layers[1:])])
+    early = np.cumsum([0, *(int(layer.lags.max()) for layer in layers[1:])])
     bare = [LeakyLayer(l.kind, w, l.decays, l.gains, 0 * l.lags) for l, w in zip(layers, weights, strict=True)]
     return bare, lags, early
 
@@ -216,6 +220,8 @@ class _Builder:
     def add_layer(self, layer: LeakyLayer) -> None:
         """Add weights, lags and neurons."""
         number, dt = len(self.layers) + 1, self.dt
+        if layer.kind == "IF":
+            return self._add_integrators(layer, number)
         tau = dt / (1 - layer.decays)  # (N,), float64
         inner, ones = layer.kind in self.rules.scaled, np.ones_like(tau)
         scale = (layer.gains if layer.kind == "CubaLIF" else 1 / _rounded_rate(tau, dt)) if inner else ones
@@ -229,6 +235,16 @@ class _Builder:
         else:
             w_in = tau / dt * (ones if inner else layer.gains)
             node = self.nir.CubaLIF(tau_syn=tau, tau_mem=tau, r=tau / dt, w_in=w_in, **rest)
+        self._add(f"layer_{number}", node, self.last)
+        self.layers.append(self.last)
+
+    def _add_integrators(self, layer: LeakyLayer, number: int) -> None:
+        """Add weights, lags and neurons without a leak."""
+        ones = np.ones(len(layer.weights))
+        self._add(f"weights_{number}", self.nir.Linear(layer.weights), self.last)
+        if layer.lags.any():
+            self._add(f"delay_{number}", self.nir.Delay(layer.lags * self.dt), self.last)
+        node = self.nir.IF(r=ones / self.dt, v_threshold=self.threshold * ones, v_reset=0 * ones)
         self._add(f"layer_{number}", node, self.last)
         self.layers.append(self.last)
 
