@@ -44,4 +44,4 @@ peers: .venv-peers/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-peers build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png
+	rm -rf .venv .venv-peers build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png demo.sswim demo.csv

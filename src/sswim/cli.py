@@ -31,6 +31,7 @@ from sswim.arguments import (
     covariates_of,
     executor_of,
     figures,
+    next_steps,
     option,
     plain_errors,
     setting,
@@ -87,7 +88,8 @@ def demo(
                 table.add_row(name, f"{score['rse']:.3f}", f"{score['mae']:.1f}", f"{score['rmse']:.1f}")
             console.print(table)
             console.print(f"Fitted in {facts['seconds']:.1f} s. {facts['costs']}.\n", highlight=False)
-        console.print(f"Picture: {out}", soft_wrap=True)
+        console.print(f"Picture: {out}\n", soft_wrap=True)
+        console.print(next_steps(out), soft_wrap=True, highlight=False)
 
 
 @app.command()
