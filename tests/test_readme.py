@@ -10,6 +10,7 @@ PAGES = [
     "README.md",
     "docs/algorithm.md",
     "docs/classification.md",
+    "docs/export-nir.md",
     "docs/extending.md",
     "docs/forecasting.md",
     "docs/gradients.md",
