@@ -125,7 +125,9 @@ def in_double(reader: str, graph):
         for name, node in graph.nodes.items():
             if hasattr(node, "weight"):
                 linear = net.get_submodule(name)
-                linear.weight.data = _exact(node.weight)
+                neurons = graph.nodes[name.replace("weights", "layer")]
+                ignored = _exact(neurons.r)[:, None] if reader == "norse" and not hasattr(neurons, "w_in") else 1
+                linear.weight.data = _exact(node.weight) * ignored  # Norse ignores r of LIF, which takes back its rounding
                 linear.register_forward_pre_hook(lambda _module, given: (given[0].double(),))  # spikes are float32
             elif hasattr(node, "v_threshold"):
                 IN_DOUBLE[reader](net.get_submodule(name), node, float(graph.metadata["dt"]))
