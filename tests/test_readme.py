@@ -11,6 +11,7 @@ PAGES = [
     "docs/algorithm.md",
     "docs/classification.md",
     "docs/costs.md",
+    "docs/export-onnx.md",
     "docs/extending.md",
     "docs/forecasting.md",
     "docs/gradients.md",
