@@ -12,8 +12,10 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from torch import nn
+from typer.testing import CliRunner
 
 from sswim import Classifier, Forecaster, SpikingNetwork
+from sswim.cli import app
 from sswim.data import ExactEvents
 from sswim.export import onnx as exporter
 from sswim.export.onnx import OPSET, initial_state, to_exported, to_onnx, write_onnx
@@ -235,6 +237,7 @@ FORECASTERS = {
     "window": {"scaling": "window"},
     "standard": {"scaling": "standard"},
     "float64": {"dtype": "float64"},
+    "nir": {"profile": "nir"},
 }
 
 
@@ -291,8 +294,12 @@ def test_onnx_forecasts_as_predict_does(default, rows, tmp_path, dtype):
     assert np.allclose(one, found[3:4], rtol=1e-5, atol=1e-5 * found.std())
 
 
-def test_the_metadata_says_what_a_host_needs(default, tmp_path):
-    path = to_onnx(default, tmp_path / "wind.onnx", form="step")
+def test_the_command_writes_what_a_host_needs(default, tmp_path):
+    default.save(tmp_path / "wind.sswim")
+    path = tmp_path / "wind.onnx"
+    command = ["export", str(tmp_path / "wind.sswim"), "--to", "onnx", "--out", str(path), "--set", "form=step", "--json"]
+    answer = CliRunner().invoke(app, command)
+    assert answer.exit_code == 0 and json.loads(answer.stdout)["bytes"] == path.stat().st_size
     session = session_of(path)
     meta = {k.removeprefix("sswim."): v for k, v in session.get_modelmeta().custom_metadata_map.items()}
     from sswim import __version__
@@ -311,32 +318,20 @@ def test_the_metadata_says_what_a_host_needs(default, tmp_path):
 
 def test_a_thousand_rows_are_a_forecast_stream(walk, tmp_path):
     walk = np.concatenate([walk, walk[::-1], walk])
-    model = forecaster(window=12, horizon=3, hidden=(8,)).fit(walk[:300])
+    model = forecaster(window=12, horizon=3, hidden=(8,), known=[1]).fit(walk[:300])
     session, stream = session_of(to_onnx(model, tmp_path / "step.onnx", form="step", batch=1)), model.stream()
+    assert [i.name for i in session.get_inputs()] == ["row", "future", "past", "rows"]
     state, found, wanted = {name: v.numpy() for name, v in initial_state(model).items()}, [], []
-    for number, row in enumerate(walk[:1000], 1):
-        y, *after = session.run(None, {"row": row[None], **state})
-        state = dict(zip(state, after, strict=True))
-        forecast = stream(row)
-        if number < 12:
+    for t in range(1000):
+        row, future = walk[t], walk[t + 1 : t + 4, [1]]
+        y, *after = session.run(None, {"row": row[None], "future": future[None], **state})
+        state, forecast = dict(zip(state, after, strict=True)), stream(row, future=future)
+        if t < 11:
             assert forecast is None and np.isnan(y).all()
         else:
             found.append(y[0]), wanted.append(forecast)
     assert agree(found, wanted, 1e-9)
     assert np.array_equal(state["past"][0], stream.past) and state["rows"].tolist() == [[12]]
-
-
-def test_what_is_known_ahead_is_an_input(walk, tmp_path):
-    model = forecaster(window=8, horizon=3, hidden=(6,), known=[1]).fit(walk)
-    session = session_of(to_onnx(model, tmp_path / "step.onnx", form="step"))
-    assert [i.name for i in session.get_inputs()] == ["row", "future", "past", "rows"]
-    state, stream = {name: v.numpy() for name, v in initial_state(model).items()}, model.stream()
-    for t in range(30):
-        future = walk[t + 1 : t + 4, [1]]
-        found, *after = session.run(None, {"row": walk[t][None], "future": future[None], **state})
-        state, wanted = dict(zip(state, after, strict=True)), stream(walk[t], future=future)
-        assert wanted is None or agree(found, wanted[None], 1e-9)
-    assert wanted is not None
 
 
 def test_a_window_with_nan_has_no_forecast_and_the_others_have(default, rows):
@@ -379,6 +374,7 @@ CLASSIFIERS = {
     "spikes": {"readout": "spikes"},
     "all steps": {"readout": Voltage(integrate="all")},
     "latency": {"encoder": "latency", "readout": Counts(traces=(3.0, 10.0))},
+    "nir": {"profile": "nir"},
 }
 
 
@@ -531,6 +527,15 @@ def test_events_and_voltages_that_cannot_be_exported(default):
         to_exported(voltage, form="step")
     with pytest.raises(ValueError, match="channels share this network.*Export the Forecaster"):
         to_exported(default.network_)
+
+
+def test_the_command_refuses_as_the_function_does(classifier, tmp_path):
+    classifier.save(tmp_path / "digits.sswim")
+    place = tmp_path / "digits.onnx"
+    command = ["export", str(tmp_path / "digits.sswim"), "--to", "onnx", "--out", str(place), "--set", "form=step"]
+    answer = CliRunner().invoke(app, command)
+    assert answer.exit_code != 0 and "needs samples with a time of their own" in " ".join(answer.output.split())
+    assert not place.exists()
 
 
 def test_wrong_shapes_are_refused_at_a_run(default):

@@ -18,7 +18,8 @@ def export(
     to: Annotated[str, typer.Option(help="Format: nir or onnx.")],
     out: Annotated[Path, typer.Option(help="Where it goes.")],
     options: Annotated[
-        list[str] | None, typer.Option("--set", help="Option of the format, such as reader=norse; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="Option of the format, such as reader=norse or form=step; may be repeated."),
     ] = None,
     as_json: Json = False,
 ) -> None:

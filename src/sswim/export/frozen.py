@@ -92,18 +92,18 @@ class Traces(nn.Module):
         super().__init__()
         self.steps, self.horizon, self.outputs = window, readout.horizon, readout.outputs
         age = torch.arange(window - 1, -1, -1)
-        self.register_buffer("decay", decays(torch.tensor(readout.constants), age).to(readout.weights.dtype))  # (K, O)
+        self.register_buffer("decay", decays(torch.tensor(readout.constants), age).to(dtype))  # (K, O)
         self.register_buffer("weights", readout.weights.detach().to(dtype, copy=True))
         self.register_buffer("biases", readout.biases.detach().to(dtype, copy=True))
 
     def forward(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
         """Return the output (batch, horizon, outputs)."""
-        traces = torch.cat([torch.matmul(self.decay, a).flatten(0, 1) for a in spikes])  # (N K, B)
+        traces = torch.cat([torch.matmul(self.decay, a.to(self.decay.dtype)).flatten(0, 1) for a in spikes])  # (N K, B)
         return self.affine(traces.T)
 
     def affine(self, traces: Tensor) -> Tensor:
         """Map traces (batch, traces) to the output (batch, horizon, outputs)."""
-        y = traces.to(self.weights.dtype) @ self.weights.T + self.biases
+        y = traces @ self.weights.T + self.biases
         return y.unflatten(1, (self.horizon, self.outputs))
 
 
