@@ -71,10 +71,9 @@ class Seen:
         self.page.wait_for_selector(f"#stepper-{stepper}[data-at='{number}']", timeout=20_000)
 
     def drawing(self, figure):
-        """Return what a chart shows, as text."""
-        script = (
-            "f => { const p = f.querySelector('.plot'), c = p.querySelector('canvas'); return c ? c.toDataURL() : p.innerHTML }"
-        )
+        """Return what a chart shows, as text. The order of an axis' labels depends on what it has shown before."""
+        script = """f => { const p = f.querySelector('.plot'), c = p.querySelector('canvas');
+            return c ? c.toDataURL() : [...p.querySelectorAll('path, line, rect, text')].map(e => e.outerHTML).sort().join('') }"""
         return self.page.eval_on_selector(f"#figure-{figure}", script)
 
     def numbers(self, figure):
