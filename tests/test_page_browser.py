@@ -73,7 +73,8 @@ class Seen:
     def drawing(self, figure):
         """Return what a chart shows, as text. The order of an axis' labels depends on what it has shown before."""
         script = """f => { const p = f.querySelector('.plot'), c = p.querySelector('canvas');
-            return c ? c.toDataURL() : [...p.querySelectorAll('path, line, rect, text')].map(e => e.outerHTML).sort().join('') }"""
+            const drawn = [...p.querySelectorAll('path, line, rect, text')];
+            return c ? c.toDataURL() : drawn.map(e => e.outerHTML).sort().join('') }"""
         return self.page.eval_on_selector(f"#figure-{figure}", script)
 
     def numbers(self, figure):
