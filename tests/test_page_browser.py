@@ -21,7 +21,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-EVIL = "<script>window.broken = true</script>"
+EVIL = '<img src="x" onerror="window.broken = true">'
 
 
 @pytest.fixture(scope="module")
