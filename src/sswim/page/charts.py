@@ -111,17 +111,17 @@ def _ends() -> list[alt.Parameter]:
     return [alt.param(name="low", value=0), alt.param(name="high", value=1)]
 
 
-def fan(title: str, text: str, *, time: bool, points: bool) -> Facts:
-    """Return a forecast with its interval, the window before, and the truth, with dots on request.
+def fan(text: str, *, time: bool, points: bool, interval: bool) -> Facts:
+    """Return a forecast, the window before, and the truth, with the interval and with dots on request.
 
     Rows: x, past, truth, forecast, low, high, and `start` at the last row that is known.
     """
     import altair as alt
 
     base = alt.Chart(alt.NamedData(ROWS)).encode(x=_x("" if time else "row", time=time, spanned=True))
-    band = base.mark_area(color="@second", opacity=0.2, aria=False).encode(y=_y(title, "low"), y2="high")
+    band = base.mark_area(color="@second", opacity=0.2, aria=False).encode(y=_y("", "low"), y2="high")
     past, truth, forecast = (
-        base.mark_line(color=color, strokeWidth=width, point=_point(color, dotted), aria=False).encode(y=_y(title, name))
+        base.mark_line(color=color, strokeWidth=width, point=_point(color, dotted), aria=False).encode(y=_y("", name))
         for name, color, width, dotted in (
             ("past", "@muted", 1.2, False),
             ("truth", "@ink", 1.8, points),
@@ -134,7 +134,8 @@ def fan(title: str, text: str, *, time: bool, points: bool) -> Facts:
         .mark_rule(color="@rule", aria=False)
         .encode(x=_x("", time=time))
     )
-    return _finished(alt.layer(rule, band, past, truth, forecast).add_params(*_ends()), 260, text)
+    layers = [rule, *([band] if interval else []), past, truth, forecast]
+    return _finished(alt.layer(*layers).add_params(*_ends()), 260, text)
 
 
 def raster(text: str, *, time: bool, title: str = "") -> Facts:

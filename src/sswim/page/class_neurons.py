@@ -7,7 +7,7 @@ import numpy as np
 from sswim.classes import ClassModel
 from sswim.page import charts
 from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain_facts, shown
-from sswim.page.neurons import Watched, spread_out, time_facts
+from sswim.page.neurons import Watched, kernel_figure, spread_out, time_facts, weights_figure
 from sswim.page.origins import ClassPairs, paired
 from sswim.page.pictures import Gallery, signed_picture
 from sswim.report import Facts
@@ -41,9 +41,8 @@ def neuron_section(model: ClassModel, seen: Watched, true: np.ndarray | None, mo
         words.append(
             "To see the two samples that made each neuron, make this report with the training samples (train=..., --train)."
         )
-    imaged = gallery.kind == "image"
     data: Facts = {"layers": layers, "classes": [str(c) for c in model.classes], "shape": gallery.shape}
-    figures = _figures(gallery, imaged, min(len(model.classes), CLASSES), true is not None, pairs is not None)
+    figures = _figures(gallery, min(len(model.classes), CLASSES), true is not None, pairs is not None)
     names = [f"hidden {l + 1}" for l in range(len(layers))]
     stepper = Stepper("neurons", "neuron", "class_neurons", figures, plain_facts(data, 4), "Layer", names)
     return Section("neurons", "Neurons, one by one", [Words(words), stepper])
@@ -95,65 +94,31 @@ def _pair(pairs: ClassPairs, l: int, number: int, gallery: Gallery) -> Facts:
     }
 
 
-def _figures(gallery: Gallery, imaged: bool, classes: int, known: bool, paired: bool) -> list[Figure]:
-    """Return the figures of one neuron."""
+def _pair_figures(gallery: Gallery) -> list[Figure]:
+    """Return the figures of the pair behind a neuron."""
     found = []
-    if paired:
-        for which, name in enumerate(("first", "second")):
-            text = f"The {name} of the two training samples that made the neuron."
-            found.append(
-                Figure(
-                    f"pair_{which}",
-                    charts.picture_of_rows(text, shape=gallery.shape, square=imaged),
-                    f"Pair: {name} sample",
-                    text,
-                    canvas=True,
-                )
-            )
-        keys = [Key("first", "line", "first sample"), Key("second", "line", "second sample")]
-        text = "The neuron's membrane potential on both samples. It fires where the potential reaches the dashed line."
-        spec = charts.lines_of_rows(2, "step", "potential", text, threshold=True)
-        found.append(
-            Figure(
-                "potentials",
-                spec,
-                "What it makes of them",
-                text,
-                keys,
-                Table("Potentials", ("step", "first sample", "second sample")),
-            )
-        )
+    for which, name in enumerate(("first", "second")):
+        text = f"The {name} of the two training samples that made the neuron."
+        spec = charts.picture_of_rows(text, shape=gallery.shape, square=gallery.kind == "image")
+        found.append(Figure(f"pair_{which}", spec, f"Pair: {name} sample", text, canvas=True))
+    keys = [Key("first", "line", "first sample"), Key("second", "line", "second sample")]
+    text = "The neuron's membrane potential on both samples. It fires where the potential reaches the dashed line."
+    spec = charts.lines_of_rows(2, "step", "potential", text, threshold=True)
+    table = Table("Potentials", ("step", "first sample", "second sample"))
+    return [*found, Figure("potentials", spec, "What it makes of them", text, keys, table)]
+
+
+def _figures(gallery: Gallery, classes: int, known: bool, pair_known: bool) -> list[Figure]:
+    """Return the figures of one neuron."""
+    found = _pair_figures(gallery) if pair_known else []
     if known:
         text = "Mean number of spikes on samples of each class."
         spec = charts.bars_of_rows("spikes per sample", text, count=classes)
-        found.append(
-            Figure("means", spec, "What it separates here", text, (), Table("Spikes by class", ("class", "spikes per sample")))
-        )
-    if imaged:
+        table = Table("Spikes by class", ("class", "spikes per sample"))
+        found.append(Figure("means", spec, "What it separates here", text, (), table))
+    if gallery.kind == "image":
         text = "Weights of the inputs: blue excites, orange inhibits, and elsewhere the neuron sees nothing."
+        spec = charts.picture_of_rows(text, shape=gallery.shape, signed=True)
         keys = [Key("first", "dot", "excites"), Key("second", "dot", "inhibits")]
-        found.append(
-            Figure(
-                "field",
-                charts.picture_of_rows(text, shape=gallery.shape, signed=True),
-                "Receptive field",
-                text,
-                keys,
-                canvas=True,
-            )
-        )
-    text = "The largest weights."
-    found.append(
-        Figure(
-            "weights",
-            charts.bars_of_rows("weight", text, count=WEIGHTS),
-            "Weights",
-            text,
-            (),
-            Table("Weights", ("input", "weight")),
-        )
-    )
-    text = "How strongly an input counts after so many steps."
-    spec = charts.lines_of_rows(1, "steps since the input", "kernel", text)
-    found.append(Figure("kernel", spec, "Kernel", text, (), Table("Kernel", ("steps since the input", "kernel"))))
-    return found
+        found.append(Figure("field", spec, "Receptive field", text, keys, canvas=True))
+    return [*found, weights_figure(WEIGHTS), kernel_figure()]

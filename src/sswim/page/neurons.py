@@ -16,7 +16,17 @@ from sswim.page import charts
 from sswim.page.blocks import Block, Figure, Key, Section, Table, Words, plain_rows, shown
 from sswim.report import Facts, LayerReport
 
-__all__ = ["Watched", "by_delay", "firing", "kernel_section", "spread_out", "time_facts", "watch"]
+__all__ = [
+    "Watched",
+    "by_delay",
+    "firing",
+    "kernel_figure",
+    "kernel_section",
+    "spread_out",
+    "time_facts",
+    "watch",
+    "weights_figure",
+]
 
 # Kernels that are drawn, dots per layer, and lags of a kernel that are kept.
 KERNELS, DOTS, LAGS = 8, 600, 400
@@ -136,6 +146,20 @@ def time_facts(layer: SpikingLayer, neuron: int, steps: int) -> Facts:
         "support": float(layer.supports.detach()[neuron]),
         "kernel": taps[:last].cpu().numpy(),
     }
+
+
+def kernel_figure() -> Figure:
+    """Return the figure of one neuron's kernel."""
+    text = "How strongly an input counts after so many steps."
+    spec = charts.lines_of_rows(1, "steps since the input", "kernel", text)
+    return Figure("kernel", spec, "Kernel", text, (), Table("Kernel", ("steps since the input", "kernel")))
+
+
+def weights_figure(count: int) -> Figure:
+    """Return the figure of one neuron's weights, `count` of them at most."""
+    text = "How strongly each input counts: the largest weights."
+    spec = charts.bars_of_rows("weight", text, count=count)
+    return Figure("weights", spec, "Weights", text, (), Table("Weights", ("input", "weight")))
 
 
 def kernel_section(network: SpikingNetwork) -> Section:

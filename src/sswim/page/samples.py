@@ -157,6 +157,14 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
         "groups": groups,
         "steps": model.network.window,
     }
+    choice = ("Show", ["all samples", "mistakes only"]) if len(np.intersect1d(picked, found.wrong)) else ("", [])
+    words = "Step through samples with the buttons, the slider or the arrow keys."
+    stepper = Stepper("samples", "sample", "samples", _figures(found, gallery, groups), plain_facts(data), *choice)
+    return Section("samples", "Samples, one by one", [Words([words]), stepper])
+
+
+def _figures(found: Tested, gallery: Gallery, groups: list[tuple[str, int]]) -> list[Figure]:
+    """Return the figures of one sample; `groups` of neurons are in its raster."""
     text = {
         "image": "What the network sees, before it becomes spikes.",
         "signal": "Channels from top to bottom, time from left to right.",
@@ -166,7 +174,7 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
     spec = charts.picture_of_rows(text[gallery.kind], shape=gallery.shape, square=gallery.kind == "image", x=axis)
     picture = Figure("sample", spec, "The sample", text[gallery.kind], canvas=True)
     words = "How likely each class is, by the model."
-    shown_classes = min(len(model.classes), CLASSES)
+    shown_classes = min(len(found.names), CLASSES)
     keys = [Key("second", "bar", "true class"), Key("first", "bar", "other classes")] if found.true is not None else []
     p = Figure(
         "probabilities", charts.bars_of_rows("probability", words, count=shown_classes, most=1), "Probabilities", words, keys,
@@ -180,10 +188,7 @@ def _one_by_one(found: Tested, most: Limits) -> Section:
         "raster", charts.raster(words, time=False, title="step"), "Spikes", words, dots,
         Table("Spikes of this sample", ("group", "neurons shown", "spikes")), canvas=True,
     )  # fmt: skip
-    choice = ("Show", ["all samples", "mistakes only"]) if len(np.intersect1d(picked, found.wrong)) else ("", [])
-    words = "Step through samples with the buttons, the slider or the arrow keys."
-    stepper = Stepper("samples", "sample", "samples", [picture, p, raster], plain_facts(data), *choice)
-    return Section("samples", "Samples, one by one", [Words([words]), stepper])
+    return [picture, p, raster]
 
 
 def _confusions(found: Tested) -> Section:

@@ -227,7 +227,7 @@ def _forecasts(found: _Tested, seen: Watched, columns: np.ndarray, window: int) 
     text = "The window that the model saw, its forecast, and what came."
     chart = Figure(
         "fan",
-        charts.fan("", text, time=time, points=model.horizon <= charts.SHORT),
+        charts.fan(text, time=time, points=model.horizon <= charts.SHORT, interval=half is not None),
         "Forecast",
         text,
         keys,

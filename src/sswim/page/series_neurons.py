@@ -7,7 +7,7 @@ import numpy as np
 from sswim.forecasts import ForecastModel
 from sswim.page import charts
 from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain_facts, shown
-from sswim.page.neurons import Watched, by_delay, time_facts
+from sswim.page.neurons import Watched, by_delay, kernel_figure, time_facts, weights_figure
 from sswim.page.origins import SeriesPairs, paired
 from sswim.report import Facts
 
@@ -59,12 +59,13 @@ def neuron_section(
         )
     data: Facts = {"layers": layers, "window": model.window}
     names = [f"hidden {l + 1}" for l in range(len(layers))]
-    stepper = Stepper("neurons", "neuron", "series_neurons", _figures(pairs is not None), plain_facts(data, 4), "Layer", names)
+    figures = _figures(pairs is not None, max(layer.senders for layer in model.network.layers))
+    stepper = Stepper("neurons", "neuron", "series_neurons", figures, plain_facts(data, 4), "Layer", names)
     return Section("neurons", "Neurons, one by one", [Words(words), stepper])
 
 
-def _figures(paired: bool) -> list[Figure]:
-    """Return the figures of one neuron."""
+def _figures(pair_known: bool, weights: int) -> list[Figure]:
+    """Return the figures of one neuron, which has so many weights at most."""
     most, least = (
         Key("first", "line", "windows in which it fires most"),
         Key("second", "line", "windows in which it fires least"),
@@ -76,17 +77,9 @@ def _figures(paired: bool) -> list[Figure]:
         "profile", charts.lines_of_rows(2, "steps from the last row seen", "deviations from the mean", text, origin=True),
         "What it separates here", text, [most, least], Table("Mean windows", ("step", "fires most", "fires least")),
     )  # fmt: skip
-    text = "How strongly an input counts after so many steps."
-    kernel = Figure(
-        "kernel", charts.lines_of_rows(1, "steps since the input", "kernel", text), "Kernel", text, (),
-        Table("Kernel", ("steps since the input", "kernel")),
-    )  # fmt: skip
-    text = "How strongly each input counts."
-    weights = Figure(
-        "weights", charts.bars_of_rows("weight", text, count=3), "Weights", text, (), Table("Weights", ("input", "weight"))
-    )
-    if not paired:
-        return [profile, kernel, weights]
+    others = [kernel_figure(), weights_figure(min(weights, WEIGHTS))]
+    if not pair_known:
+        return [profile, *others]
     keys = [Key("first", "line", "first window"), Key("second", "line", "second window")]
     text = "The two training windows that made the neuron, and what came after (right of the line)."
     pair = Figure(
@@ -98,7 +91,7 @@ def _figures(paired: bool) -> list[Figure]:
         "potentials", charts.lines_of_rows(2, "step of the window", "potential", text, threshold=True), "What it makes of them",
         text, keys, Table("Potentials", ("step", "first window", "second window")),
     )  # fmt: skip
-    return [pair, potentials, profile, kernel, weights]
+    return [pair, potentials, profile, *others]
 
 
 def _shapes(model: ForecastModel, past: np.ndarray, truth: np.ndarray) -> np.ndarray:
