@@ -43,7 +43,7 @@ from sswim.steps import Diverse
 
 STEPS = {"digits": 20, "fsdd": 20}
 HIDDEN, BATCH = 100, 128
-RATES = (5e-4, 2e-3, 5e-3)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 TEST_SPEAKERS = ("theo", "yweweler")
 LIBRARIES = ("snnTorch", "SpikingJelly", "Norse")
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
