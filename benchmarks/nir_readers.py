@@ -5,8 +5,8 @@
     .venv-peers/bin/python benchmarks/nir_readers.py --out benchmarks/results/nir_readers.json
 
 Two real sets: scikit-learn's digits, each shown for 20 steps, and hourly means of the embedded wind farm, windows of 48 hours.
-Networks are sampled, brought to LIF or CubaLIF form, exported, written to a file and read again. Every spike of every layer is
-compared. A program that is not installed is left out.
+Networks are sampled, brought to LIF or CubaLIF form with various times, exported, written to a file and read again; and so are
+estimators that are fitted with a profile. Every spike of every layer is compared. A program that is not installed is left out.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from sswim import SpikingNetwork, sample
+from sswim import Classifier, Forecaster, SpikingNetwork, sample
 from sswim.bench.measure import say, setting
 from sswim.bench.readers import RUNNERS, reader_spikes
+from sswim.data.windows import SeriesWindows
 from sswim.datasets import load_wind_farm
 from sswim.export import read_nir, read_spikes, run_nir, to_nir, write_nir
+from sswim.network.events import EventBatch
+from sswim.profiles import Profile
 from sswim.readout import TraceReadout
 from sswim.writing import whole_file
 
@@ -43,6 +46,30 @@ NETWORKS = {
     "CubaLIF, 2 layers, delays": (("alpha", "alpha"), (200, 150), 6, (2, 8)),
     "CubaLIF, one time constant": (("alpha",), (300,), 0, (5, 5)),
 }
+
+
+# Estimators with a profile.
+FITTED = {
+    "LIF": {"profile": "nir"},
+    "CubaLIF": {"profile": "nir", "kernel": "alpha"},
+    "LIF, 8 bits": {"profile": Profile(bits=8)},
+    "LIF, 4 bits": {"profile": Profile(bits=4)},
+}
+
+
+def fitted(data: str, options: dict, precision: str) -> tuple[SpikingNetwork, torch.Tensor]:
+    """Fit an estimator with a profile; return its network, and what enters it in the test part."""
+    given = {"random_state": 0, "verbose": 0, "dtype": precision, **options}
+    if data == "digits":
+        images, labels = load_digits(return_X_y=True)
+        classifier = Classifier((200, 200), **given).fit(images[:1200], labels[:1200])
+        x = classifier.model_.samples(images[1200:]).inputs(slice(None))
+        return classifier.network_, x.dense() if isinstance(x, EventBatch) else x
+    hourly = load_wind_farm().resample("h").mean()
+    cut = int(0.8 * len(hourly))
+    model = Forecaster(WINDOW, HORIZON, hidden=(300,), channels="joint", **given).fit(hourly[:cut]).model_
+    windows = SeriesWindows(model.encoder, [model.encoder(torch.from_numpy(hourly[cut:].to_numpy()))], WINDOW, 0)
+    return model.network, windows.inputs(slice(None))
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,11 +217,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     parser.add_argument("--samples", type=int, default=1000, help="test samples that are compared")
+    parser.add_argument("--fitted", action="store_true", help="estimators with a profile alone")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     result: dict = {"versions": {n: version(n) for n in ("nir", "nirtorch", *RUNNERS) if find_spec(n)}, "runs": {}}
     with tempfile.TemporaryDirectory() as folder:
-        for data, (x, y) in {"digits": digits(), "wind farm": wind()}.items():
+        for data, (x, y) in ({} if options.fitted else {"digits": digits(), "wind farm": wind()}).items():
             half, constants = len(x) // 2, (math.inf,) if data == "digits" else (2.0, 12.0)
             for name, form in NETWORKS.items():
                 for dtype in (torch.float32, torch.float64):
@@ -203,6 +231,13 @@ def main() -> None:
                     facts = compare(network, x[half : half + options.samples].to(dtype), Path(folder))
                     facts |= quality(network, x[half:].to(dtype), y[half:].to(dtype))
                     result["runs"][f"{data}, {name}, {str(dtype).removeprefix('torch.')}"] = facts
+        for data in ("digits", "wind farm"):
+            for name, given in FITTED.items():
+                for precision in ("float32", "float64"):
+                    say(f"{data}, fitted {name}, {precision}")
+                    network, x = fitted(data, given, precision)
+                    x = x[: options.samples].to(network.readout.weights.dtype)
+                    result["runs"][f"{data}, fitted {name}, {precision}"] = compare(network, x, Path(folder))
     print("| network | spikes | program | differing spikes | output error |\n| --- | --- | --- | --- | --- |")
     for run, facts in result["runs"].items():
         for program, found in facts["programs"].items():
