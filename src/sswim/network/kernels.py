@@ -18,7 +18,6 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from sswim.network.plain import exporting
 from sswim.options import resolve
 
 __all__ = [
@@ -32,6 +31,7 @@ __all__ = [
     "Morlet",
     "Refractory",
     "delay_of_lag",
+    "exporting",
     "kernel_taps",
     "refractory_taps",
     "resolve_kernel",
@@ -217,6 +217,12 @@ def resolve_kernel(
     if hasattr(found, "peak") and hasattr(found, "breaks"):
         return found
     return FunctionKernel(found, getattr(found, "peak", 0.0), getattr(found, "breaks", None))
+
+
+def exporting() -> bool:
+    """Return whether `torch.export` is looking on: then no length may depend on values."""
+    asked = getattr(torch.compiler, "is_exporting", None)  # older versions of torch cannot tell
+    return bool(asked()) if asked is not None else False
 
 
 def delay_of_lag(kernel: Kernel, lag: float | Tensor, support: float | Tensor) -> Tensor:
