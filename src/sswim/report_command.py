@@ -6,21 +6,19 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import pandas as pd
 import typer
 
 from sswim.arguments import Breaks, Dates, Json, Time, columns_of, plain_errors
-from sswim.report import Facts
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from sswim.classifier import Classifier
 
 __all__ = ["report", "samples_at"]
 
 # How a column of classes may be called.
 LABELS = ("label", "class", "target", "y")
-Samples = tuple[np.ndarray, np.ndarray | None]
 
 
 def report(
@@ -56,8 +54,11 @@ def report(
 
             if label is not None:
                 raise ValueError("--label is for classifiers, and the model is a Forecaster. Omit it.")
-            reading: Facts = {"time": time, "date_format": date_format, "columns": columns_of(fitted)}
-            rows, seen = (None if place is None else read_series(place, **reading) for place in (data, train))
+            names = columns_of(fitted)
+            rows, seen = (
+                None if place is None else read_series(place, time=time, date_format=date_format, columns=names)
+                for place in (data, train)
+            )
             page = fitted.report(rows, train=seen, breaks=breaks)
         else:
             assert isinstance(fitted, Classifier)
@@ -71,12 +72,14 @@ def report(
         typer.echo(json.dumps(facts, indent=2) if as_json else f"Saved: {out} ({size / 1e6:.1f} MB). Open it in a browser.")
 
 
-def samples_at(place: str, model: Classifier, label: str | None, *, test: bool) -> Samples:
+def samples_at(place: str, model: Classifier, label: str | None, *, test: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """Return samples and their classes, from a file or the test or training part of a named data set.
 
     A table holds one sample per row, and its classes in one column. An npz file holds the arrays ``X`` and ``y``. Samples are
     brought to the shape of those that the model was fitted to.
     """
+    import numpy as np
+
     from sswim.datasets.classified import CLASSIFIED
 
     if place in CLASSIFIED:
@@ -94,8 +97,10 @@ def samples_at(place: str, model: Classifier, label: str | None, *, test: bool) 
     return X.reshape(len(X), *shape) if same else X, y
 
 
-def _arrays(path: Path) -> Samples:
+def _arrays(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the arrays ``X`` and ``y`` of a file."""
+    import numpy as np
+
     try:
         with np.load(path, allow_pickle=False) as held:
             found = {name: held[name] for name in ("X", "y") if name in held}
@@ -106,8 +111,11 @@ def _arrays(path: Path) -> Samples:
     return found["X"], found.get("y")
 
 
-def _table(path: Path, label: str | None) -> Samples:
+def _table(path: Path, label: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Return samples and classes of a table."""
+    import numpy as np
+    import pandas as pd
+
     try:
         frame = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else pd.read_csv(path)
     except (OSError, ValueError, UnicodeDecodeError) as error:
