@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from sswim._version import __version__
 
 if TYPE_CHECKING:
+    from sswim.adapters import sample_into
     from sswim.classifier import Classifier
     from sswim.data.scaling import Scaling
     from sswim.forecaster import Forecaster
     from sswim.gradient import FromScratch, Gradient, finetune, initialize
     from sswim.network.network import SpikingNetwork
-    from sswim.readout import Counts, Direct, Spikes, Trajectory, Voltage
+    from sswim.readout import Counts, Direct, Spikes, Traces, Trajectory, Voltage
     from sswim.regression import FixedLambda, LambdaSearch
     from sswim.sampling import Steps, sample
     from sswim.spiking import sample_spikes
@@ -32,18 +33,20 @@ __all__ = [
     "SpikingNetwork",
     "Spikes",
     "Steps",
+    "Traces",
     "Trajectory",
     "Voltage",
     "__version__",
     "finetune",
     "initialize",
     "sample",
+    "sample_into",
     "sample_spikes",
 ]
 
 # Where public names live. They are imported when they are first asked for: torch alone takes seconds.
 _HOMES = {
-    **dict.fromkeys(("Counts", "Direct", "Spikes", "Trajectory", "Voltage"), "sswim.readout"),
+    **dict.fromkeys(("Counts", "Direct", "Spikes", "Traces", "Trajectory", "Voltage"), "sswim.readout"),
     **dict.fromkeys(("FromScratch", "Gradient", "finetune", "initialize"), "sswim.gradient"),
     **dict.fromkeys(("FixedLambda", "LambdaSearch"), "sswim.regression"),
     **dict.fromkeys(("Steps", "sample"), "sswim.sampling"),
@@ -51,6 +54,7 @@ _HOMES = {
     "Forecaster": "sswim.forecaster",
     "Scaling": "sswim.data.scaling",
     "SpikingNetwork": "sswim.network.network",
+    "sample_into": "sswim.adapters",
     "sample_spikes": "sswim.spiking",
 }
 

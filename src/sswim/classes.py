@@ -11,9 +11,13 @@ from torch import Tensor
 
 from sswim.data.inputs import InputEncoder, Values
 from sswim.data.labelled import LabelledSamples, digests
-from sswim.data.windows import kept_for_training
+from sswim.data.windows import batches, kept_for_training
+from sswim.evaluate.costs import Costs, Job
+from sswim.evaluate.counted_layers import Seen, Setting
+from sswim.evaluate.counting import count_network
 from sswim.network.network import SpikingNetwork
 from sswim.readout.base import ClassReadoutOptions
+from sswim.readout.voltage import Voltage
 from sswim.report import SamplingReport
 
 __all__ = ["ClassModel", "SamplesPast", "labelled_samples", "samples_seed", "training_order"]
@@ -86,6 +90,17 @@ class ClassModel:
     def decisions(self, samples: LabelledSamples) -> Tensor:
         """Return the decision value of each class, (samples, classes)."""
         return self.readout.decisions(self.network, samples, self.memory)
+
+    def costs(self, samples: LabelledSamples, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return what samples cost."""
+        network, outputs = self.network, len(self.classes)
+        start = self.readout.first(network) if isinstance(self.readout, Voltage) else None
+        parts = batches(len(samples), min(512, network.batch_size(self.memory)))
+        seen = (Seen(samples.inputs(part)) for part in parts)
+        layers, count = count_network(network, seen, Setting.of(network, bits, sparse), start)
+        numbers = int(np.prod(self.inputs.shape))
+        job = Job(numbers, outputs, 1, numbers, outputs, network.hidden)
+        return Costs(f"Classifier, {outputs} classes", "sample", layers, count, job)
 
 
 def labelled_samples(

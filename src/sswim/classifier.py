@@ -21,10 +21,12 @@ from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder, Values, check_encoder
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split
+from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
 from sswim.paper import PAPER_CLASSES, Switches, paper_training
+from sswim.profiles import Neurons, Profile, neurons_of
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
@@ -49,6 +51,7 @@ class _Options:
     readout: ClassReadoutOptions
     steps: ResolvedSteps
     training: Gradient | None
+    neurons: Neurons
 
 
 class Classifier(ClassifierMixin, UpdatableClassifier):
@@ -68,7 +71,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         are laid out, such as (28, 28) for flattened images. ``"auto"`` takes the layout of images (samples, rows, columns)
         that an encoder is named for, and of cameras' events. Training from scratch has no fields.
     kernel : str, callable, or sequence of these
-        Kernels of the hidden layers, as in `Forecaster`.
+        Kernels of the hidden layers, as in `Forecaster`. Default: ``"hat"``, or the neurons of a `profile`.
     readout : {"direct", "voltage", "spikes"}, Counts, Voltage or Spikes
         ``"direct"`` reads how often each neuron of every layer fired. With the others the output layer's voltages follow the
         paper's surrogate, and the class is that of the largest integral, or of the most spikes.
@@ -81,6 +84,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters; the loss is the cross
         entropy. Default: neither.
+    profile : {None, "nir", "xylo", "speck", "loihi"} or Profile
+        Limits of a chip, as in `Forecaster`. Then the readout ``"direct"`` reads traces that fade slowly, nearly counts.
     dtype, device, memory, executor, random_state, verbose
         As in `Forecaster`.
 
@@ -113,12 +118,13 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         *,
         encoder: str | SpikeEncoder | ExactEvents | None = "auto",
         fields: Fields = "auto",
-        kernel: KernelName | Sequence[KernelName] = "hat",
+        kernel: KernelName | Sequence[KernelName] = "auto",
         readout: str | ClassReadoutOptions = "direct",
         steps: str | Steps = "classify",
         class_weight: str | Mapping[object, float] | None = None,
         validation: float = 1 / 6,
         training: str | Gradient | None = None,
+        profile: str | Profile | None = None,
         dtype: str = "float32",
         device: str = "cpu",
         memory: str | int = "1GB",
@@ -135,6 +141,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self.class_weight = class_weight
         self.validation = validation
         self.training = training
+        self.profile = profile
         self.dtype = dtype
         self.device = device
         self.memory = memory
@@ -206,13 +213,16 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             memory=self.memory,
             random_state=self.random_state,
         )
+        neurons = neurons_of(self.profile, self.kernel, "hat", self.training, mistakes)
         with mistakes.collect():
-            resolve_kernels("kernel", self.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
+            resolve_kernels("kernel", neurons.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
         steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
+        readout = check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage)
         options = _Options(
-            check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage),
-            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
+            check(neurons.readout, readout, isinstance(self.readout, str)),
+            neurons.steps(steps).resolved(mistakes) if isinstance(steps, Steps) else steps,
             None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
+            neurons,
         )
         with mistakes.collect():
             check_encoder("encoder", self.encoder)
@@ -245,8 +255,12 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
 
     def _check(self, inputs: InputEncoder, values: Values, classes: np.ndarray, labels: np.ndarray, options: _Options) -> None:
         """Refuse samples, labels and options that do not fit together."""
-        if options.training is not None and isinstance(inputs.encoder, ExactEvents) and inputs.encoder.exact:
-            raise ValueError("training: gradients need events on whole steps: pass encoder=ExactEvents(exact=False, ...).")
+        if isinstance(inputs.encoder, ExactEvents) and inputs.encoder.exact:
+            whole = "needs events on whole steps: pass encoder=ExactEvents(exact=False, ...)."
+            if options.training is not None:
+                raise ValueError(f"training: gradients {whole.replace('needs', 'need')}")
+            if options.neurons.profile is not None:
+                raise ValueError(f"profile: {options.neurons.name} {whole}")
         if len(values) < 4:
             raise ValueError(f"X must hold at least 4 samples, got {len(values)} (n_samples = {len(values)}).")
         if len(values) != len(labels):
@@ -277,11 +291,12 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             window=inputs.steps,
             horizon=horizon,
             hidden=self.hidden,
-            kernel=self.kernel,
+            kernel=options.neurons.kernel,
+            refractory=options.neurons.refractory,
             readout=options.readout.build(shape),
             dtype=dtype,
         )
-        return network.to(self.device)
+        return options.neurons.check(network).to(self.device)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -318,6 +333,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """
         check_is_fitted(self)
         return record_samples(self.model_, X, potentials=potentials)
+
+    def costs(self, X: object, *, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return spikes, operations, bits and energy of a sample, averaged over those of `X`.
+
+        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        """
+        check_is_fitted(self)
+        return self.model_.costs(self.model_.samples(X, type(self).__name__), bits, sparse)
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

@@ -102,6 +102,7 @@ class Estimator(BaseEstimator, Generic[M]):
                 "hidden layers, and the sums are of no use to it."
             )
         executor = resolve_executor(self.executor)
+        executor.prepare()
         return (executor if checkpoint is None else Kept(executor, checkpoint)).sums
 
     def _update(self) -> Run:

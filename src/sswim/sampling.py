@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -33,7 +32,8 @@ from sswim.readout import default_readout
 from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
 from sswim.steps.base import Depth, Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
-from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, lower_triangle, mean_free
+from sswim.steps.leaky import rounded
+from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, draw_pairs
 from sswim.steps.residual import DEPTH
 from sswim.steps.temporal import TEMPORAL
 from sswim.steps.weights import NORMALIZERS, WEIGHTS, PotentialStatistics, RandomWeights
@@ -259,8 +259,8 @@ def set_times(network: SpikingNetwork, l: int, signals: Tensor, step: Temporal) 
     for name, value in (("delays", tau), ("supports", sigma), ("refractory supports", varsigma)):
         check_result(f"temporal: {name}", value, layer.neurons)
         least = float(value.min())
-        if least < 0 or (least == 0 and name != "delays"):
-            rule = "at least 0" if name == "delays" else "above 0"
+        if least < -1 or (least <= 0 and name != "delays"):
+            rule = "at least 0, or -1 for a kernel that acts at once" if name == "delays" else "above 0"
             raise ValueError(f"temporal: {name} must be {rule}, in steps, got {least:g}.")
     layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
 
@@ -275,7 +275,10 @@ class ByPairs:
         """Choose the metrics by entropy and draw one pair per neuron (lines 4 to 11)."""
         state = self._state
         with state.run.step(f"layer {state.l}: pairs"):
-            report = self._drawn(*self._compared())
+            x, metrics = self._compared()
+            generator, neurons = state.run.random("pairs", state.l), state.layer.neurons
+            outputs, pairs = self._steps.output_metrics, self._steps.pairs
+            report = draw_pairs(x, state.batch.targets, metrics, outputs, pairs, neurons, generator, first=state.l == 1)
         self._pairs = report.pairs
         return replace(report, pairs=state.batch.order[report.pairs])
 
@@ -294,38 +297,6 @@ class ByPairs:
             return x, {name: VanRossum(m, layer.kernel, h) if _liftable(m) else m for name, m in lifted.items()}
         zeros = torch.zeros(len(x), dtype=torch.float64, device=x.device)
         return filter_events(layer.kernel, zeros, zeros + h, state.events, x.shape[1]).to(x), metrics
-
-    def _drawn(self, x: Tensor, input_metrics: dict[str, Metric]) -> LayerReport:
-        """Return one pair per neuron, as numbers within the initial batch."""
-        targets, pairs, neurons = self._state.batch.targets, self._steps.pairs, self._state.layer.neurons
-        output_metrics = self._steps.output_metrics
-        channels = x.float().split(1, dim=2)  # one by one, for there may be many
-        norms = torch.cat([torch.linalg.vector_norm(mean_free(c), dim=1) for c in channels], dim=1)
-        named = [(i, o) for i in input_metrics for o in output_metrics]
-
-        def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
-            d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
-            d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
-            return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
-
-        # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
-        # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
-        for every_channel in (True, False) if self._state.l == 1 else (False,):
-            ok = pairs.admissible(norms, every_channel=every_channel)
-            good = int(ok.sum())
-            if good * (good - 1) // 2 < neurons and every_channel:
-                continue
-            best, entropies = named[0], {}
-            few = ok.nonzero()[:, 0].cpu()[: pairs.entropy_samples]
-            if len(named) > 1 and len(few) > 1:
-                entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, few, ok).items()}
-                best = pairs.choose(entropies, neurons, len(few) * (len(few) - 1) / (good * (good - 1)))
-            log_p = distributions([best], slice(None), ok)[best]
-            entropies[best] = entropies.get(best, pairs.entropy(log_p))
-            if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
-                break
-        drawn = pairs.draw(log_p, neurons, self._state.run.random("pairs", self._state.l))
-        return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)
 
     def set_weights(self) -> None:
         """Set the weights to the direction that separates each neuron's pair (lines 12 and 13)."""
@@ -359,11 +330,12 @@ def normalize(state: LayerState, step: Normalizer) -> None:
     """Scale the weights of a layer, and set its biases and spike costs, by its potentials on the initial batch."""
     layer, work, statistics = state.layer, Workspace(), PotentialStatistics()
     with state.run.step(f"layer {state.l}: normalisation"):
+        if (bits := getattr(step, "bits", None)) is not None:
+            layer.weights.copy_(rounded(layer.weights, bits))
         for part in state.run.count(_parts(state)):
             statistics.update(_response(state, part, work))
         alpha, beta, gamma = step.scale(statistics)
-        layer.weights.mul_(alpha[:, None].to(layer.weights))
-        layer.biases.copy_(beta)
+        layer.weights.mul_(alpha[:, None].to(layer.weights)), layer.biases.copy_(beta)
         layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
 
 

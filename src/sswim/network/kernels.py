@@ -18,6 +18,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from sswim.network.plain import exporting
 from sswim.options import resolve
 
 __all__ = [
@@ -253,10 +254,12 @@ def refractory_taps(kernel: Kernel, supports: Tensor, steps: int) -> Tensor:
 
     Returns
     -------
-    Tensor of shape (neurons, lags), with at most ``steps - 1`` lags.
+    Tensor of shape (neurons, lags), with at most ``steps - 1`` lags; inside of `torch.export` with all of them.
     """
     lags = torch.arange(1, max(steps, 2), dtype=supports.dtype, device=supports.device)
     taps = kernel(lags / supports[:, None])
+    if exporting():  # a length must not depend on values
+        return taps
     used = (taps != 0).any(dim=0).nonzero()
     return taps[:, : int(used.max()) + 1 if len(used) else 0]
 

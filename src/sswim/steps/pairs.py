@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sswim.network.kernels import Hat, Kernel, kernel_taps, toeplitz
 from sswim.options import Options, check_integer, check_positive
+from sswim.report import LayerReport
 from sswim.steps.base import Embedding, Metric, Pairs
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Magnitude",
     "Phase",
     "VanRossum",
+    "draw_pairs",
     "lower_triangle",
     "mean_free",
 ]
@@ -338,3 +340,44 @@ class GradientPairs(Options):
 
 
 PAIRS: dict[str, Pairs] = {"gradient": GradientPairs(), "spread": GradientPairs(minimum_entropy=None)}
+
+
+def draw_pairs(
+    x: Tensor,
+    targets: Tensor,
+    input_metrics: dict[str, Metric],
+    output_metrics: dict[str, Metric],
+    pairs: Pairs,
+    neurons: int,
+    generator: torch.Generator,
+    *,
+    first: bool,
+) -> LayerReport:
+    """Return one pair of samples (samples, time, senders) per neuron, as numbers; `first`: whether x is the network's input."""
+    channels = x.float().split(1, dim=2)  # one by one, for there may be many
+    norms = torch.cat([torch.linalg.vector_norm(mean_free(c), dim=1) for c in channels], dim=1)
+    named = [(i, o) for i in input_metrics for o in output_metrics]
+
+    def distributions(names: list[tuple[str, str]], rows: Tensor | slice, ok: Tensor) -> dict[tuple[str, str], Tensor]:
+        d_in = {i: lower_triangle(input_metrics[i].pairwise(x[rows])) for i in {i for i, _ in names}}
+        d_out = {o: lower_triangle(output_metrics[o].pairwise(targets[rows])) for o in {o for _, o in names}}
+        return {(i, o): pairs.log_probabilities(d_in[i], d_out[o], ok[rows]) for i, o in names}
+
+    # Deviation from the paper: where some channel or other always rests, too few samples have all channels moving. Then,
+    # and in deeper layers, where some neuron or other is always silent, one moving channel is enough.
+    for every_channel in (True, False) if first else (False,):
+        ok = pairs.admissible(norms, every_channel=every_channel)
+        good = int(ok.sum())
+        if good * (good - 1) // 2 < neurons and every_channel:
+            continue
+        best, entropies = named[0], {}
+        few = ok.nonzero()[:, 0].cpu()[: pairs.entropy_samples]
+        if len(named) > 1 and len(few) > 1:
+            entropies = {pair: pairs.entropy(log_p) for pair, log_p in distributions(named, few, ok).items()}
+            best = pairs.choose(entropies, neurons, len(few) * (len(few) - 1) / (good * (good - 1)))
+        log_p = distributions([best], slice(None), ok)[best]
+        entropies[best] = entropies.get(best, pairs.entropy(log_p))
+        if not every_channel or int((log_p > -math.inf).sum()) >= neurons:
+            break
+    drawn = pairs.draw(log_p, neurons, generator)
+    return LayerReport(best[0], best[1], entropies, drawn.cpu(), torch.empty(0), every_channel)
