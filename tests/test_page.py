@@ -276,6 +276,17 @@ def test_contributions_are_those_of_the_model(forecasts, forecaster, series):
     assert [row[column] for row in table.rows] == [shown(float(v), 3) for v in np.mean(sizes, axis=(0, 2))]
 
 
+def test_costs_are_those_of_the_model(forecasts, forecaster, classes, classifier, series, digits):
+    for page, costs in ((forecasts, forecaster.costs(series.iloc[300:])), (classes, classifier.costs(digits[0][400:]))):
+        table = tables(page, "costs")["Layer by layer"]
+        spikes = list(table.columns).index("spikes")
+        assert [row[0] for row in table.rows] == [*(layer.name for layer in costs.layers), "all"]
+        assert [row[spikes] for row in table.rows] == [
+            shown(float(v)) for v in (*(k.spikes for k in costs.layers), costs.spikes)
+        ]
+        assert [row[1] for row in tables(page, "costs")["Energy"].rows] == [str(each) for each in costs.energy]
+
+
 def test_large_data_make_no_large_page():
     rng = np.random.default_rng(0)
     wide = rng.standard_normal((700, 90)).cumsum(axis=0)

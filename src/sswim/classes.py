@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sswim.data.inputs import InputEncoder, Values
 from sswim.data.labelled import LabelledSamples, digests
-from sswim.data.windows import batches, kept_for_training
+from sswim.data.windows import Samples, batches, kept_for_training
 from sswim.evaluate.costs import Costs, Job
 from sswim.evaluate.counted_layers import Seen, Setting
 from sswim.evaluate.counting import count_network
@@ -91,7 +91,7 @@ class ClassModel:
         """Return the decision value of each class, (samples, classes)."""
         return self.readout.decisions(self.network, samples, self.memory)
 
-    def costs(self, samples: LabelledSamples, bits: int | None = None, sparse: bool = False) -> Costs:
+    def costs(self, samples: Samples, bits: int | None = None, sparse: bool = False) -> Costs:
         """Return what samples cost."""
         network, outputs = self.network, len(self.classes)
         start = self.readout.first(network) if isinstance(self.readout, Voltage) else None

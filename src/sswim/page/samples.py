@@ -18,16 +18,17 @@ from sswim.page import charts
 from sswim.page.blocks import Block, Figure, Key, Section, Stepper, Table, Words, packed, plain_facts, plain_rows, shown
 from sswim.page.class_neurons import neuron_section
 from sswim.page.limits import Found, Limits
-from sswim.page.neurons import Watched, firing, kernel_section, spread_out, watch
+from sswim.page.neurons import firing, kernel_section, spread_out, watch
 from sswim.page.origins import ClassPairs, class_numbers
 from sswim.page.pictures import Gallery
+from sswim.page.words import cost_section
 from sswim.readout.decaying import TraceReadout
 from sswim.report import Facts
 
 __all__ = ["class_sections"]
 
-# Classes of a sample and in the confusion matrix, samples that firing rates are taken of, and inputs in a raster.
-CLASSES, CONFUSED, WATCHED, INPUTS = 12, 40, 1000, 40
+# Classes of a sample and in the confusion matrix, samples that rates and that costs are taken of, and inputs in a raster.
+CLASSES, CONFUSED, WATCHED, COSTED, INPUTS = 12, 40, 1000, 200, 40
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def class_sections(model: ClassModel, X: object, y: object, train: object, param
         neuron_section(model, seen, true, most.one_by_one(model.network.window), pairs),
         kernel_section(model.network),
         _bring(found),
-        _costs(found, seen, watched),
+        cost_section(model.costs(Subset(found.samples, torch.from_numpy(watched[spread_out(len(watched), COSTED)])))),
     ]
     right = None if found.true is None else float((found.said == found.true).mean())
     tiles = [] if right is None else [("Accuracy", f"{100 * right:.1f} %", "of the samples are classified right")]
@@ -262,25 +263,3 @@ def _without(model: ClassModel, first: int, last: int) -> ClassModel:
 
 def _accuracy(found: Tested, model: ClassModel) -> float:
     return float((model.decisions(found.samples).argmax(dim=1).numpy() == found.true).mean())
-
-
-def _costs(found: Tested, seen: Watched, watched: np.ndarray) -> Section:
-    """Return the section on costs: spikes, and the synaptic operations that they cause."""
-    network = found.model.network
-    fan_out = [layer.neurons for layer in network.layers[1:]]
-    every = len(network.layers) if isinstance(network.readout, TraceReadout) else 1
-    rows, total, operations = [], 0.0, 0.0
-    if found.samples.spiking:
-        few = Subset(found.samples, torch.from_numpy(watched[:200]))
-        into = float(dense(few.inputs(slice(None))).sum(dim=(1, 2)).mean())
-        rows.append(("input", shown(into), shown(into * network.layers[0].neurons)))
-        total, operations = into, into * network.layers[0].neurons
-    for l, counts in enumerate(seen.counts):
-        spikes = float(counts.sum(axis=1).mean())
-        reached = (fan_out[l] if l < len(fan_out) else 0) + (network.outputs if l >= len(network.layers) - every else 0)
-        rows.append((f"hidden {l + 1}", shown(spikes), shown(spikes * reached)))
-        total, operations = total + spikes, operations + spikes * reached
-    rows.append(("all", shown(total), shown(operations)))
-    columns = ("layer", "spikes per sample", "synaptic operations per sample")
-    note = "Synaptic operations: spikes times the neurons and outputs that each of them reaches."
-    return Section("costs", "Costs", [Table("Costs of one sample, on average", columns, rows, note)])

@@ -21,7 +21,7 @@ from sswim.page.limits import Found, Limits
 from sswim.page.neurons import Watched, firing, kernel_section, spread_out, watch
 from sswim.page.origins import SeriesPairs, row_name
 from sswim.page.series_neurons import neuron_section
-from sswim.page.words import cost_table
+from sswim.page.words import cost_section
 from sswim.readout.lags import LagReadout
 from sswim.report import Facts
 
@@ -126,7 +126,7 @@ def series_sections(model: ForecastModel, X: SeriesLike, breaks: Breaks, train: 
         neuron_section(model, seen, found.past, found.truth, most.one_by_one(model.window + model.horizon), pairs),
         kernel_section(model.network),
         _sources(found),
-        Section("costs", "Costs", [cost_table(model.costs(X, breaks))]),
+        cost_section(model.costs(X, breaks)),
     ]
     return Found(sections, _tiles(found), _notes(found, columns, window), _data(found))
 

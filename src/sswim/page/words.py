@@ -9,14 +9,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 from sswim._version import __version__
 from sswim.classes import ClassModel
-from sswim.forecasts import Costs, ForecastModel
+from sswim.evaluate.costs import COLUMNS, Costs
+from sswim.forecasts import ForecastModel
 from sswim.network.output import VoltageReadout
 from sswim.options import Options
 from sswim.page.blocks import Section, Table, Words, shown
 from sswim.page.origins import paired
 from sswim.readout.lags import LagReadout
 
-__all__ = ["about_classifier", "about_forecaster", "cost_table", "fit_section", "settings_section"]
+__all__ = ["about_classifier", "about_forecaster", "cost_section", "fit_section", "settings_section"]
 
 # Packages that a report depends on.
 PACKAGES = ("torch", "numpy", "pandas", "scikit-learn", "altair", "vl-convert-python")
@@ -79,15 +80,25 @@ def about_classifier(model: ClassModel) -> list[str]:
     return [first, second, _how(model, "samples")]
 
 
-def cost_table(costs: Costs) -> Table:
-    """Return what a forecast costs."""
-    rows = [
-        ("spikes of populations", shown(costs.population_spikes)),
-        ("spikes of sampled neurons", shown(costs.sampled_spikes)),
-        ("all spikes", shown(costs.spikes)),
-        ("synaptic operations", shown(costs.synaptic_operations)),
-    ]
-    return Table("The forecast of one channel, on average", ("what", "number"), rows)
+def cost_section(costs: Costs) -> Section:
+    """Return the section on costs: of each layer, on several kinds of hardware, and of other models for the same job."""
+    names = tuple(COLUMNS)
+    layers = [(layer.name, *(shown(float(getattr(layer, COLUMNS[n]))) for n in names)) for layer in costs.layers]
+    total = ("all", *(shown(float(getattr(costs, COLUMNS[n]))) for n in names))
+    energy = [(each.hardware, str(each), "yes" if each.memory else "no") for each in costs.energy]
+    others = [(m.title, *(shown(float(getattr(m, COLUMNS[n]))) for n in names)) for m in costs.compare().models]
+    words = f"What one {costs.unit} takes, on average over {shown(costs.samples)} of them. {costs}."
+    note = "Energies are ranges from published figures. They do not include what surrounds a chip."
+    return Section(
+        "costs",
+        "Costs",
+        [
+            Words([words]),
+            Table("Layer by layer", ("layer", *names), [*layers, total]),
+            Table("Energy", ("hardware", f"energy per {costs.unit}", "with access to memory"), energy, note),
+            Table("Other models for the same job", ("model", *names), others),
+        ],
+    )
 
 
 def fit_section(model: ForecastModel | ClassModel) -> Section:
