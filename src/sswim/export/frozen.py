@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sswim.network.kernels import kernel_taps, refractory_taps, toeplitz
+from sswim.network.kernels import exporting, kernel_taps, refractory_taps, toeplitz
 from sswim.network.layer import SpikingLayer, decays, fire
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
-from sswim.network.plain import exporting, fire_steps
+from sswim.network.plain import fire_steps
 from sswim.readout.decaying import TraceReadout
 from sswim.readout.lags import LagReadout
 

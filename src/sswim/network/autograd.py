@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sswim.network.kernels import toeplitz
-from sswim.network.plain import exporting, fire_steps, spike
+from sswim.network.kernels import exporting, toeplitz
+from sswim.network.plain import fire_steps, spike
 from sswim.network.surrogates import Surrogate
 
 __all__ = ["convolve", "fire_through"]

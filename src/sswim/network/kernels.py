@@ -18,7 +18,6 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from sswim.network.plain import exporting
 from sswim.options import resolve
 
 __all__ = [
@@ -32,6 +31,7 @@ __all__ = [
     "Morlet",
     "Refractory",
     "delay_of_lag",
+    "exporting",
     "kernel_taps",
     "refractory_taps",
     "resolve_kernel",
@@ -222,6 +222,12 @@ def resolve_kernel(
 def delay_of_lag(kernel: Kernel, lag: float | Tensor, support: float | Tensor) -> Tensor:
     """Return the delay with which a kernel has its peak, not its onset, at a lag; no delay is below 0."""
     return torch.as_tensor(lag - kernel.peak * support).clamp_min(0)
+
+
+def exporting() -> bool:
+    """Return whether `torch.export` is looking on: then no length may depend on values."""
+    asked = getattr(torch.compiler, "is_exporting", None)  # older versions of torch cannot tell
+    return bool(asked()) if asked is not None else False
 
 
 def kernel_taps(kernel: Kernel, delays: Tensor, supports: Tensor, steps: int) -> Tensor:

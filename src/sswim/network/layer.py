@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from sswim.network.autograd import convolve, fire_through
 from sswim.network.events import EventBatch, event_response, project_events
-from sswim.network.kernels import Kernel, kernel_taps, refractory_taps, toeplitz
-from sswim.network.plain import exporting
+from sswim.network.kernels import Kernel, exporting, kernel_taps, refractory_taps, toeplitz
 from sswim.network.surrogates import SURROGATES, Surrogate
 
 __all__ = ["SpikingLayer", "Stream", "Workspace", "charge", "decays", "filter_signals", "fire"]

@@ -12,10 +12,9 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from sswim.network.events import EventBatch
-from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
+from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, exporting, resolve_kernel
 from sswim.network.layer import SpikingLayer, Stream, Workspace, decays
 from sswim.network.output import Readout, VoltageReadout
-from sswim.network.plain import exporting
 from sswim.network.surrogates import SURROGATES, Surrogate
 from sswim.options import check_integer, check_widths, resolve
 

@@ -7,13 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["exporting", "fire_steps", "spike"]
-
-
-def exporting() -> bool:
-    """Return whether `torch.export` is looking on: then no length may depend on values."""
-    asked = getattr(torch.compiler, "is_exporting", None)  # older versions of torch cannot tell
-    return bool(asked()) if asked is not None else False
+__all__ = ["fire_steps", "spike"]
 
 
 def spike(v: Tensor) -> Tensor:
