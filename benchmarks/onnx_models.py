@@ -119,7 +119,9 @@ def stream(model, rows, spread, folder):
         state, wanted = dict(zip(state, after, strict=True)), at_work(row)
         if wanted is not None:
             error.append(float((np.abs(forecast[0] - wanted) / spread).max()))
-    return {"forecasts": len(error), "largest_error": max(error), "largest_error_of_last_100": max(error[-100:])}
+    close = [e for e in error if e <= 1e-5]
+    off = {"off_by_more_than_1e-5": len(error) - len(close), "largest_error_but_those": max(close)}
+    return {"forecasts": len(error), "largest_error": max(error), **off, "largest_error_of_last_100": max(error[-100:])}
 
 
 def digits(folder):

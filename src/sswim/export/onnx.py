@@ -126,7 +126,7 @@ def initial_state(model: Exportable, *, batch: int = 1, dtype: str | None = None
     >>> from sswim import SpikingNetwork
     >>> network = SpikingNetwork(inputs=3, outputs=2, window=10, horizon=4, hidden=(20,))
     >>> {name: tuple(value.shape) for name, value in initial_state(network).items()}
-    {'layer1_sent': (1, 4, 20), 'layer1_left': (1, 5, 20), 'output_sent': (1, 4, 2)}
+    {'layer1_sent': (1, 5, 20), 'layer1_left': (1, 5, 20), 'output_sent': (1, 4, 2)}
     """
     return plan(model, "step", dtype, check_integer("batch", batch, 1)).state
 
