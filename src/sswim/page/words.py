@@ -88,7 +88,7 @@ def cost_section(costs: Costs) -> Section:
     energy = [(each.hardware, str(each), "yes" if each.memory else "no") for each in costs.energy]
     others = [(m.title, *(shown(float(getattr(m, COLUMNS[n]))) for n in names)) for m in costs.compare().models]
     words = f"What one {costs.unit} takes, on average over {shown(costs.samples)} of them. {costs}."
-    note = "Energies are ranges from published figures.."
+    note = "Energies are ranges from published figures."
     return Section(
         "costs",
         "Costs",
