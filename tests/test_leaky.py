@@ -300,3 +300,20 @@ def test_what_does_not_go_with_a_profile(series):
     with pytest.raises(ValueError, match="bits must be None"):
         Counts(bits=1)
     assert math.isinf(Counts().traces[0])
+
+
+def test_files_of_profiles(series, tmp_path, monkeypatch):
+    own = Profile(bits=6, hidden=100, source="a chip of ours")
+    model = forecaster(profile=own, readout=Traces((4.0,), bits=5)).fit(series[:300])
+    model.save(tmp_path / "model")
+    again = Forecaster.load(tmp_path / "model")
+    assert again.profile == own and again.readout == Traces((4.0,), bits=5)
+    # Files of earlier versions know no profiles.
+    plain = Forecaster(24, 6, random_state=0, verbose=0).fit(series[:300])
+    known = {name: value for name, value in plain.get_params(deep=False).items() if name != "profile"}
+    with monkeypatch.context() as patch:
+        patch.setattr(plain, "get_params", lambda deep=True: known)
+        plain.save(tmp_path / "before")
+    again = Forecaster.load(tmp_path / "before")
+    assert again.profile is None
+    pd.testing.assert_frame_equal(again.predict(series), plain.predict(series))
