@@ -11,7 +11,6 @@ The first 80 % of the rows are for fitting, the others for testing. Errors are t
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import os
 import re
@@ -45,10 +44,9 @@ MODELS: dict[str, Callable[[], Forecaster]] = {
     "populations of 4": lambda: Forecaster(WINDOW, HORIZON, readout=Direct(population=4, singles=4), **COMMON),
     "exponential kernel": lambda: Forecaster(WINDOW, HORIZON, kernel="exponential", **COMMON),
     "rows (`skip=True`)": lambda: Forecaster(WINDOW, HORIZON, readout=Direct(skip=True), **COMMON),
+    "300 LIF neurons (`profile='nir'`)": lambda: Forecaster(WINDOW, HORIZON, hidden=(300,), profile="nir", **COMMON),
     "paper": lambda: Forecaster.paper(WINDOW, HORIZON, **COMMON),
 }
-if "profile" in inspect.signature(Forecaster).parameters:
-    MODELS["LIF (`profile='nir'`)"] = lambda: Forecaster(WINDOW, HORIZON, profile="nir", **COMMON)
 COLUMNS = ("parameters", "spikes", "accumulates", "multiply_accumulates", "updates", "neuron_multiply_accumulates")
 OTHERS = ("ridge per channel", "dense network")
 

@@ -86,7 +86,7 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
         Whether surrogate gradients train the sampled network further, or one of random parameters. Default: neither.
     profile : {None, "nir", "xylo", "speck", "loihi"} or Profile
         Limits of a chip, which the network keeps: leaky integrate-and-fire neurons, weights of few bits, sizes. Then the
-        readout ``"direct"`` reads traces alone.
+        readout ``"direct"`` reads traces alone, and some hundreds of `hidden` neurons are needed.
     missing : {"error", "interpolate"}
         ``"error"`` refuses NaN, ``"interpolate"`` fills it linearly in time.
     dtype : {"float32", "float64"}
