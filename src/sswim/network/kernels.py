@@ -230,12 +230,6 @@ def delay_of_lag(kernel: Kernel, lag: float | Tensor, support: float | Tensor) -
     return torch.as_tensor(lag - kernel.peak * support).clamp_min(0)
 
 
-def exporting() -> bool:
-    """Return whether `torch.export` is looking on: then no length may depend on values."""
-    asked = getattr(torch.compiler, "is_exporting", None)  # older versions of torch cannot tell
-    return bool(asked()) if asked is not None else False
-
-
 def kernel_taps(kernel: Kernel, delays: Tensor, supports: Tensor, steps: int) -> Tensor:
     r"""Evaluate :math:`k_i(s) = k((s - \tau_i) / \sigma_i)` at the lags ``s = 0, ..., steps - 1``.
 
