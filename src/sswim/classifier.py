@@ -158,7 +158,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """
         switches = Switches(**{name: options.pop(name) for name in Switches().get_params() if name in options})
         readout, training = switches.voltage(options.pop("readout", "voltage")), paper_training(options.pop("training", None))
-        paper = {"encoder": "poisson", "fields": None, "readout": readout, "steps": PAPER_CLASSES, "training": training}
+        paper = {
+            "encoder": "poisson",
+            "fields": None,
+            "kernel": "hat",
+            "readout": readout,
+            "steps": PAPER_CLASSES,
+            "training": training,
+        }
         return cls(hidden, **{**paper, **options})
 
     def fit(self, X: object, y: npt.ArrayLike, *, checkpoint: str | Path | None = None) -> Self:

@@ -183,7 +183,13 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
         The switches: ``assembly="fast"``, ``bias="free"``, ``grid="extended"`` and ``clip=True``, see `sswim.paper.Switches`.
         """
         switches = Switches(**{name: options.pop(name) for name in Switches().get_params() if name in options})
-        paper = {"channels": "joint", "readout": switches.trajectory, "steps": "paper", "scaling": switches.scaling}
+        paper = {
+            "channels": "joint",
+            "kernel": "morlet",
+            "readout": switches.trajectory,
+            "steps": "paper",
+            "scaling": switches.scaling,
+        }
         made = {**paper, **options, "training": paper_training(options.get("training"))}
         return cls(window, horizon, hidden=hidden, **made)
 
