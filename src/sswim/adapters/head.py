@@ -16,6 +16,9 @@ __all__ = ["READOUTS", "solve_readout"]
 READOUTS = ("ridge", "keep", "sample")
 # Part of the samples that penalty, temperature and gain are chosen on, and the most that gains are tried on.
 HELD_OUT, TRIED = 0.2, 500
+# Outputs for the cross entropy are this part of the likeliest ones: if they are too sure of themselves, the gradients of the
+# layers before are large, and training destroys more than it learns.
+SOFT = 0.2
 # Potentials of spiking outputs, in thresholds: of the right class, and of the others.
 GAINS = [(high, low) for high in (1.0, 2.0, 4.0, 8.0) for low in (0.0, 0.5)]
 
@@ -48,7 +51,7 @@ def solve_readout(
     w, b, lambdas = LambdaSearch().solve(train, validation)
     guess, truth = f[held] @ w + b, y[held]
     spiking = response is not None and not bool(torch.isinf(response.gap).any())
-    scale = 1 / fit_temperature(guess, truth.argmax(dim=1)) if labelled and not spiking else 1.0
+    scale = SOFT / fit_temperature(guess, truth.argmax(dim=1)) if labelled and not spiking else 1.0
     train.merge(validation)
     w, b = train.solve(lambdas)
     ramp = 1.0 if response is None else float(response.ramp.mean())

@@ -91,7 +91,8 @@ def sample_into(
         the model wants it, else ``"step"``. States are reset before.
     readout : {"ridge", "keep", "sample"}
         Whether the last layer is solved for, left as it is, or sampled as the others are. Solved, its output's mean over time
-        fits the targets; for labels it is scaled for the cross entropy. If spiking neurons follow, their spike counts do.
+        fits the targets; for labels it is scaled for training with the cross entropy. If spiking neurons follow, their spike
+        counts do.
     steps : str or Steps, optional
         Metrics, pairs, weights, normalizer and initial batch are taken from it. Default: Euclidean distances, classes that
         differ, and `Diverse` rates.
