@@ -37,11 +37,11 @@ peers: .venv-peers/ready
 .venv-peers/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . \
-		spikingjelly snntorch norse reservoirpy h5py ninja lightgbm neuralforecast
+		spikingjelly snntorch norse reservoirpy h5py ninja lightgbm neuralforecast neurobench pytest
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
 		lava-dl==0.6.0 lava-nc==0.10.0
 	.venv-peers/bin/python -m pip uninstall --quiet --yes torchvision  # unused here, and often built for another torch
 	touch $@
 
 clean:
-	rm -rf .venv .venv-peers build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png
+	rm -rf .venv .venv-peers build src/*.egg-info .pytest_cache .ruff_cache .mypy_cache demo.png demo.sswim demo.csv

@@ -118,7 +118,8 @@ def executors():
 
 
 def workers_of(pid):
-    return [p for p in psutil.Process(pid).children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+    """Return the worker processes: children of the process that has loaded the libraries."""
+    return [p for p in psutil.Process(pid).children(recursive=True) if p.ppid() != pid]
 
 
 def kills(runs=20):

@@ -275,6 +275,7 @@ OTHERS = {
     "class_weight": "balanced",
     "validation": 0.9,
     "training": "gradient",
+    "profile": "nir",
     "dtype": "float64",
     "device": "meta",
     "memory": "1MB",

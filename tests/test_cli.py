@@ -113,6 +113,20 @@ def test_demo_draws_and_scores(tmp_path):
         assert set(scores) == {"persistence", "the day before", "ridge per channel", "the paper's model", "sswim"}
         assert scores["sswim"]["rse"] < 1.05 * scores["ridge per channel"]["rse"]
     table = run("demo", "--out", picture, "--hidden", "4", "--hours", "1500").output
+    model, rows, chip = (str(picture.with_suffix(ending)) for ending in (".sswim", ".csv", ".chip"))
+    for line in (
+        f"sswim report {model} --data {rows} --out report.html",
+        f"sswim fit {rows} ",
+        "sswim export chip.sswim --to nir",
+    ):
+        assert line in table
+    assert run("evaluate", model, rows, "--json").exit_code == 0
+    run("fit", rows, "--window", "48", "--horizon", "24", "--hidden", "20", "--profile", "nir", "--out", chip)
+    assert "Saved" in run("export", chip, "--to", "nir", "--out", picture.with_suffix(".nir")).output
+    refused = run(
+        "fit", rows, "--hidden", "20,2000", "--window", "48", "--horizon", "24", "--profile", "xylo", "--out", chip, code=2
+    )
+    assert "profile: 'xylo' has no room" in refused.output
     assert "ridge per channel" in table and "test windows" in table and "synaptic operations" in table
 
 

@@ -174,9 +174,9 @@ def test_same_seed_same_model_and_memory_changes_nothing():
     ("params", "message"),
     [
         ({"channels": "both"}, "channels must be one of 'shared', 'joint', got 'both'"),
-        ({"readout": "late"}, "readout: unknown name 'late'. Valid names: 'direct', 'trajectory'"),
+        ({"readout": "late"}, "readout: unknown name 'late'. Valid names: 'direct', 'traces', 'trajectory'"),
         ({"readout": "directt"}, "readout: unknown name 'directt'. Did you mean 'direct'"),
-        ({"readout": object()}, "readout must be one of the names 'direct', 'trajectory', or a Direct or a Trajectory object"),
+        ({"readout": object()}, "readout must be one of the names 'direct', 'traces', 'trajectory', or a Direct or"),
         ({"scaling": "log"}, "scaling: unknown name 'log'. Valid names: 'adaptive', 'window', 'standard', 'channel', 'none'"),
         ({"covariates": [7]}, "covariates: 7 is not a column of the series; there are 4 columns"),
         ({"covariates": [0, 1, 2, 3]}, "leave one to forecast"),

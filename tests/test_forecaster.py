@@ -369,7 +369,7 @@ def test_baselines_know_the_truth_they_should(walk):
 
 def test_there_are_few_parameters():
     for estimator in (Forecaster, Classifier):
-        assert len(inspect.signature(estimator).parameters) <= 19
+        assert len(inspect.signature(estimator).parameters) <= 20
 
 
 OURS = {"temporal": "spread", "pairs": "spread", "normalizer": "diverse", "span": "window"}
@@ -553,6 +553,7 @@ OTHER = {
     "scaling": Scaling("none", clip=False),
     "validation": 0.5,
     "training": "gradient",
+    "profile": "nir",
     "missing": "interpolate",
     "dtype": "float64",
     "device": "meta",
@@ -652,7 +653,7 @@ def test_covariates_must_be_a_sequence(walk, covariates):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"readout": Counts()}, "readout must be one of the names 'direct', 'trajectory', or a Direct or a Trajectory object"),
+        ({"readout": Counts()}, "readout must be one of the names 'direct', 'traces', 'trajectory', or a Direct or"),
         ({"scaling": Steps()}, "scaling must be one of the names .*, or a Scaling object"),
         ({"training": 3}, "training must be one of the names 'gradient', 'sample.gradient', or a Gradient object, got 3"),
     ],

@@ -9,13 +9,18 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     "README.md",
     "docs/algorithm.md",
+    "docs/chips.md",
     "docs/classification.md",
+    "docs/costs.md",
+    "docs/export-nir.md",
+    "docs/export-onnx.md",
     "docs/extending.md",
     "docs/forecasting.md",
     "docs/gradients.md",
     "docs/index.md",
     "docs/others.md",
     "docs/quickstart.md",
+    "docs/reports.md",
     "docs/service.md",
     "docs/spike_targets.md",
 ]

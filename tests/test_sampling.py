@@ -490,10 +490,10 @@ class Own:
         (
             {
                 "temporal": Own(
-                    assign=lambda *_, neurons, **__: (-torch.ones(neurons), torch.ones(neurons), torch.ones(neurons))
+                    assign=lambda *_, neurons, **__: (-2 * torch.ones(neurons), torch.ones(neurons), torch.ones(neurons))
                 )
             },
-            "temporal: delays must be at least 0, in steps, got -1",
+            "temporal: delays must be at least 0, or -1 for a kernel that acts at once, in steps, got -2",
         ),
         (
             {"temporal": Own(assign=lambda *_, neurons, **__: (torch.ones(3), torch.ones(3), torch.ones(3)))},

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sswim.forecaster import Forecaster
     from sswim.gradient import FromScratch, Gradient, finetune, initialize
     from sswim.network.network import SpikingNetwork
-    from sswim.readout import Counts, Direct, Spikes, Trajectory, Voltage
+    from sswim.readout import Counts, Direct, Spikes, Traces, Trajectory, Voltage
     from sswim.regression import FixedLambda, LambdaSearch
     from sswim.sampling import Steps, sample
     from sswim.spiking import sample_spikes
@@ -33,6 +33,7 @@ __all__ = [
     "SpikingNetwork",
     "Spikes",
     "Steps",
+    "Traces",
     "Trajectory",
     "Voltage",
     "__version__",
@@ -45,7 +46,7 @@ __all__ = [
 
 # Where public names live. They are imported when they are first asked for: torch alone takes seconds.
 _HOMES = {
-    **dict.fromkeys(("Counts", "Direct", "Spikes", "Trajectory", "Voltage"), "sswim.readout"),
+    **dict.fromkeys(("Counts", "Direct", "Spikes", "Traces", "Trajectory", "Voltage"), "sswim.readout"),
     **dict.fromkeys(("FromScratch", "Gradient", "finetune", "initialize"), "sswim.gradient"),
     **dict.fromkeys(("FixedLambda", "LambdaSearch"), "sswim.regression"),
     **dict.fromkeys(("Steps", "sample"), "sswim.sampling"),

@@ -14,7 +14,18 @@ from rich.console import Console
 if TYPE_CHECKING:
     from sswim.forecaster import Forecaster
 
-__all__ = ["aligned", "columns_of", "covariates_of", "executor_of", "figures", "option", "plain_errors", "setting", "widths"]
+__all__ = [
+    "aligned",
+    "columns_of",
+    "covariates_of",
+    "executor_of",
+    "figures",
+    "next_steps",
+    "option",
+    "plain_errors",
+    "setting",
+    "widths",
+]
 
 errors = Console(stderr=True)
 
@@ -139,3 +150,14 @@ def plain_errors() -> Iterator[None]:
         except (ValueError, TypeError, ArithmeticError, OSError) as error:
             say(f"Error: {error}", "red")
             raise typer.Exit(2) from None
+
+
+def next_steps(picture: Path) -> str:
+    """Return commands to try after the demonstration, with the files that it wrote beside its picture."""
+    model, table = picture.with_suffix(".sswim"), picture.with_suffix(".csv")
+    return (
+        "Try next:\n"
+        f"  sswim report {model} --data {table} --out report.html    # a page to look at\n"
+        f"  sswim fit {table} --window 48 --horizon 24 --hidden 200 --profile nir --out chip.sswim\n"
+        "  sswim export chip.sswim --to nir --out chip.nir    # for other simulators, and chips"
+    )

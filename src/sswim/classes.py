@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 
 from sswim.data.inputs import InputEncoder, Values
-from sswim.data.labelled import LabelledSamples
+from sswim.data.labelled import LabelledSamples, digests
+from sswim.data.windows import Samples, batches, kept_for_training
+from sswim.evaluate.costs import Costs, Job
+from sswim.evaluate.counted_layers import Seen, Setting
+from sswim.evaluate.counting import count_network
 from sswim.network.network import SpikingNetwork
 from sswim.readout.base import ClassReadoutOptions
+from sswim.readout.voltage import Voltage
 from sswim.report import SamplingReport
 
-__all__ = ["ClassModel", "SamplesPast", "labelled_samples"]
+__all__ = ["ClassModel", "SamplesPast", "labelled_samples", "samples_seed", "training_order"]
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,17 @@ class ClassModel:
         """Return the decision value of each class, (samples, classes)."""
         return self.readout.decisions(self.network, samples, self.memory)
 
+    def costs(self, samples: Samples, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return what samples cost."""
+        network, outputs = self.network, len(self.classes)
+        start = self.readout.first(network) if isinstance(self.readout, Voltage) else None
+        parts = batches(len(samples), min(512, network.batch_size(self.memory)))
+        seen = (Seen(samples.inputs(part)) for part in parts)
+        layers, count = count_network(network, seen, Setting.of(network, bits, sparse), start)
+        numbers = int(np.prod(self.inputs.shape))
+        job = Job(numbers, outputs, 1, numbers, outputs, network.hidden)
+        return Costs(f"Classifier, {outputs} classes", "sample", layers, count, job)
+
 
 def labelled_samples(
     inputs: InputEncoder,
@@ -110,3 +126,18 @@ def labelled_samples(
         class_weights=class_weights,
         first=first,
     )
+
+
+def samples_seed(seed: int) -> int:
+    """Return the seed of the samples' order, and of what an encoder draws, from that of a fit."""
+    return int(np.random.SeedSequence(seed).generate_state(1)[0])
+
+
+def training_order(values: Values, labels: Tensor, validation: float, seed: int) -> tuple[Tensor, int]:
+    """Return samples in random order, those for training first, and how many these are."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    held_out = digests(values) < validation
+    kept = len(labels) - int(held_out.sum())
+    if kept == len(labels) or len(labels[~held_out].unique()) < 2:  # few samples, or nearly all alike
+        return order, kept_for_training(len(labels), validation)
+    return torch.cat([order[~held_out[order]], order[held_out[order]]]), kept

@@ -15,18 +15,18 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
-from torch import Tensor
 
-from sswim.classes import ClassModel, SamplesPast, labelled_samples
+from sswim.classes import ClassModel, SamplesPast, labelled_samples, samples_seed, training_order
 from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder, Values, check_encoder
-from sswim.data.labelled import digests
 from sswim.data.spikes import SpikeEncoder
-from sswim.data.windows import Split, kept_for_training
+from sswim.data.windows import Split
+from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
 from sswim.paper import PAPER_CLASSES, Switches, paper_training
+from sswim.profiles import Neurons, Profile, neurons_of
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
@@ -51,6 +51,7 @@ class _Options:
     readout: ClassReadoutOptions
     steps: ResolvedSteps
     training: Gradient | None
+    neurons: Neurons
 
 
 class Classifier(ClassifierMixin, UpdatableClassifier):
@@ -70,7 +71,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         are laid out, such as (28, 28) for flattened images. ``"auto"`` takes the layout of images (samples, rows, columns)
         that an encoder is named for, and of cameras' events. Training from scratch has no fields.
     kernel : str, callable, or sequence of these
-        Kernels of the hidden layers, as in `Forecaster`.
+        Kernels of the hidden layers, as in `Forecaster`. Default: ``"hat"``, or the neurons of a `profile`.
     readout : {"direct", "voltage", "spikes"}, Counts, Voltage or Spikes
         ``"direct"`` reads how often each neuron of every layer fired. With the others the output layer's voltages follow the
         paper's surrogate, and the class is that of the largest integral, or of the most spikes.
@@ -83,6 +84,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters; the loss is the cross
         entropy. Default: neither.
+    profile : {None, "nir", "xylo", "speck", "loihi"} or Profile
+        Limits of a chip, as in `Forecaster`. Then the readout ``"direct"`` reads traces that fade slowly, nearly counts.
     dtype, device, memory, executor, random_state, verbose
         As in `Forecaster`.
 
@@ -115,12 +118,13 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         *,
         encoder: str | SpikeEncoder | ExactEvents | None = "auto",
         fields: Fields = "auto",
-        kernel: KernelName | Sequence[KernelName] = "hat",
+        kernel: KernelName | Sequence[KernelName] = "auto",
         readout: str | ClassReadoutOptions = "direct",
         steps: str | Steps = "classify",
         class_weight: str | Mapping[object, float] | None = None,
         validation: float = 1 / 6,
         training: str | Gradient | None = None,
+        profile: str | Profile | None = None,
         dtype: str = "float32",
         device: str = "cpu",
         memory: str | int = "1GB",
@@ -137,6 +141,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self.class_weight = class_weight
         self.validation = validation
         self.training = training
+        self.profile = profile
         self.dtype = dtype
         self.device = device
         self.memory = memory
@@ -153,7 +158,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """
         switches = Switches(**{name: options.pop(name) for name in Switches().get_params() if name in options})
         readout, training = switches.voltage(options.pop("readout", "voltage")), paper_training(options.pop("training", None))
-        paper = {"encoder": "poisson", "fields": None, "readout": readout, "steps": PAPER_CLASSES, "training": training}
+        paper = {
+            "encoder": "poisson",
+            "fields": None,
+            "kernel": "hat",
+            "readout": readout,
+            "steps": PAPER_CLASSES,
+            "training": training,
+        }
         return cls(hidden, **{**paper, **options})
 
     def fit(self, X: object, y: npt.ArrayLike, *, checkpoint: str | Path | None = None) -> Self:
@@ -174,8 +186,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         inputs, values = InputEncoder.fit(X, self.encoder)
         self._check(inputs, values, classes, labels, options)
         with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:
-            seed = int(np.random.SeedSequence(run.random.seed).generate_state(1)[0])
-            order, kept = self._order(values, torch.from_numpy(labels), torch.Generator().manual_seed(seed))
+            seed = samples_seed(run.random.seed)
+            order, kept = training_order(values, torch.from_numpy(labels), self.validation, seed)
             shuffled = torch.from_numpy(labels)[order]
             if len(shuffled[:kept].unique()) < 2:
                 raise ValueError("y: the training part holds one class only. Pass more samples of the others.")
@@ -195,14 +207,6 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self.model_ = ClassModel(inputs, network, options.readout, report, classes, run.budget, past)
         return self
 
-    def _order(self, values: Values, labels: Tensor, generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return samples in random order, those for training first, and how many these are."""
-        order, held_out = torch.randperm(len(labels), generator=generator), digests(values) < self.validation
-        kept = len(labels) - int(held_out.sum())
-        if kept == len(labels) or len(labels[~held_out].unique()) < 2:  # few samples, or nearly all alike
-            return order, kept_for_training(len(labels), self.validation)
-        return torch.cat([order[~held_out[order]], order[held_out[order]]]), kept
-
     def _resolved(self) -> _Options:
         """Check every option, and return them as objects; all mistakes are reported at once."""
         mistakes = Mistakes()
@@ -216,13 +220,16 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             memory=self.memory,
             random_state=self.random_state,
         )
+        neurons = neurons_of(self.profile, self.kernel, "hat", self.training, mistakes)
         with mistakes.collect():
-            resolve_kernels("kernel", self.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
+            resolve_kernels("kernel", neurons.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
         steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
+        readout = check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage)
         options = _Options(
-            check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage),
-            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
+            check(neurons.readout, readout, isinstance(self.readout, str)),
+            neurons.steps(steps).resolved(mistakes) if isinstance(steps, Steps) else steps,
             None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
+            neurons,
         )
         with mistakes.collect():
             check_encoder("encoder", self.encoder)
@@ -255,8 +262,12 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
 
     def _check(self, inputs: InputEncoder, values: Values, classes: np.ndarray, labels: np.ndarray, options: _Options) -> None:
         """Refuse samples, labels and options that do not fit together."""
-        if options.training is not None and isinstance(inputs.encoder, ExactEvents) and inputs.encoder.exact:
-            raise ValueError("training: gradients need events on whole steps: pass encoder=ExactEvents(exact=False, ...).")
+        if isinstance(inputs.encoder, ExactEvents) and inputs.encoder.exact:
+            whole = "needs events on whole steps: pass encoder=ExactEvents(exact=False, ...)."
+            if options.training is not None:
+                raise ValueError(f"training: gradients {whole.replace('needs', 'need')}")
+            if options.neurons.profile is not None:
+                raise ValueError(f"profile: {options.neurons.name} {whole}")
         if len(values) < 4:
             raise ValueError(f"X must hold at least 4 samples, got {len(values)} (n_samples = {len(values)}).")
         if len(values) != len(labels):
@@ -287,11 +298,12 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             window=inputs.steps,
             horizon=horizon,
             hidden=self.hidden,
-            kernel=self.kernel,
+            kernel=options.neurons.kernel,
+            refractory=options.neurons.refractory,
             readout=options.readout.build(shape),
             dtype=dtype,
         )
-        return network.to(self.device)
+        return options.neurons.check(network).to(self.device)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -328,6 +340,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """
         check_is_fitted(self)
         return record_samples(self.model_, X, potentials=potentials)
+
+    def costs(self, X: object, *, bits: int | None = None, sparse: bool = False) -> Costs:
+        """Return spikes, operations, bits and energy of a sample, averaged over those of `X`.
+
+        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        """
+        check_is_fitted(self)
+        return self.model_.costs(self.model_.samples(X, type(self).__name__), bits, sparse)
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

@@ -31,11 +31,13 @@ from sswim.arguments import (
     covariates_of,
     executor_of,
     figures,
+    next_steps,
     option,
     plain_errors,
     setting,
     widths,
 )  # fmt: skip
+from sswim.commands import export, report
 
 app = typer.Typer(
     help="Spiking neural networks trained without gradients.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -86,7 +88,8 @@ def demo(
                 table.add_row(name, f"{score['rse']:.3f}", f"{score['mae']:.1f}", f"{score['rmse']:.1f}")
             console.print(table)
             console.print(f"Fitted in {facts['seconds']:.1f} s. {facts['costs']}.\n", highlight=False)
-        console.print(f"Picture: {out}", soft_wrap=True)
+        console.print(f"Picture: {out}\n", soft_wrap=True)
+        console.print(next_steps(out), soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -111,6 +114,7 @@ def fit(
     time: Time = None,
     date_format: Dates = None,
     training: Annotated[str | None, typer.Option(help="sample+gradient, or gradient (from scratch).")] = None,
+    profile: Annotated[str | None, typer.Option(help="A chip whose limits to keep: nir, xylo, speck or loihi.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs at most, where gradients train.")] = None,
     settings: Settings = None,
     missing: Missing = "error",
@@ -138,12 +142,11 @@ def fit(
         options["executor"] = executor_of(workers, cluster)
         model = (Forecaster.paper if paper else Forecaster)(window, horizon, **options)
         trained = paper_training(training) if paper else training
-        given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained}
+        given = {"hidden": widths(hidden), "readout__skip": skip, "scaling": scaling, "training": trained, "profile": profile}
         model.set_params(**{name: value for name, value in given.items() if value is not None})
-        if epochs is not None:
-            if training is None:
-                raise ValueError("--epochs is for a training by gradients: name one with --training.")
-            model.set_params(training__epochs=epochs)
+        if epochs is not None and training is None:
+            raise ValueError("--epochs is for a training by gradients: name one with --training.")
+        model.set_params(**({} if epochs is None else {"training__epochs": epochs}))
         model.set_params(**dict(setting(text) for text in settings or ())).fit(rows, breaks=breaks, checkpoint=checkpoint)
         model.save(out, updatable=updatable)
         summary = model.summary()
@@ -384,6 +387,9 @@ def bench(
             table.add_row(key, *map(figures, value.values() if isinstance(value, dict) else [value]))
         console.print(table)
 
+
+app.command()(export)
+app.command()(report)
 
 if __name__ == "__main__":
     app()

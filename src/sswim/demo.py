@@ -59,7 +59,7 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 20, hours: int | 
     Parameters
     ----------
     out : Path, optional
-        Where the picture goes.
+        Where the picture goes. The last model and its test rows go beside it, as a model file and a table.
     verbose : int
         1 shows progress bars.
     hidden : int
@@ -104,6 +104,9 @@ def run_demo(out: Path | None, verbose: int = 1, hidden: int = 20, hours: int | 
     if out is not None:
         with whole_file(out) as part:
             figure.savefig(part, dpi=110)
+        model.save(out.with_suffix(".sswim"))
+        with whole_file(out.with_suffix(".csv")) as part:
+            test.to_csv(part)
     return results
 
 

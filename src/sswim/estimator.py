@@ -10,8 +10,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from sswim import io
+from sswim.data.series import Breaks
 from sswim.network.network import SpikingNetwork
 from sswim.options import Adder, Options, Run, Seed, nearest
+from sswim.page import Page, make_page
 from sswim.report import Facts, SamplingReport, TrainingReport
 from sswim.scale import Kept, resolve_executor
 
@@ -100,6 +102,7 @@ class Estimator(BaseEstimator, Generic[M]):
                 "hidden layers, and the sums are of no use to it."
             )
         executor = resolve_executor(self.executor)
+        executor.prepare()
         return (executor if checkpoint is None else Kept(executor, checkpoint)).sums
 
     def _update(self) -> Run:
@@ -126,6 +129,24 @@ class Estimator(BaseEstimator, Generic[M]):
     def training_(self) -> TrainingReport | None:
         """What gradient training did, if there was any."""
         return self._fitted("training_").report.solution.training
+
+    def report(self, X: object, y: object = None, *, train: object = None, breaks: Breaks = None) -> Page:
+        """Return a page to look at: what the model is, and what it does on data that it has not seen.
+
+        A notebook shows it, and ``.save("report.html")`` writes it to one file that needs nothing else. Needs
+        ``pip install 'sswim[report]'``.
+
+        Parameters
+        ----------
+        X, y : as in `evaluate` of a forecaster, or `score` of a classifier
+            A classifier's `y` may be omitted: nothing is then said of mistakes.
+        train : as `X` in `fit` of a forecaster, or a pair (X, y) for a classifier, optional
+            What the model was fitted to: the page then shows the pair of samples that made each neuron.
+        breaks : int or sequence of int, optional
+            As in `Forecaster.fit`.
+        """
+        check_is_fitted(self)
+        return make_page(self.model_, self.get_params(deep=False), X, y, train=train, breaks=breaks)
 
     def save(self, path: str | os.PathLike[str], *, updatable: bool = False) -> None:
         """Write the fitted model to one file that holds numbers and JSON only; it appears whole or not at all.

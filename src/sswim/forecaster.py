@@ -8,35 +8,34 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from sswim.contributions import contributions
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.future import Future
 from sswim.data.past import SeriesPast, cut_windows
 from sswim.data.scaling import SCALINGS, Scaling
 from sswim.data.series import Breaks, SeriesLike, as_series, find_columns, is_several, with_gaps
 from sswim.data.windows import Split, Starts, kept_for_training
-from sswim.evaluate.metrics import Evaluation
-from sswim.forecasts import Costs, ForecastModel, Forecasts
+from sswim.forecasts import ForecastModel, Forecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
+from sswim.inspection import InspectableForecaster
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_choice, check_estimator, check_integer, resolve_kind
 from sswim.paper import Switches, paper_training
+from sswim.profiles import Neurons, Profile, neurons_of
 from sswim.readout.base import ForecastReadoutOptions, Shape
 from sswim.readout.direct import Direct
+from sswim.readout.fading import Traces
 from sswim.readout.trajectory import Trajectory
-from sswim.recordings import Recording, record_windows
-from sswim.report import Facts, Summary
+from sswim.report import Facts
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
 from sswim.streams import ForecastStream
 from sswim.updating import UpdatableForecaster
 
 __all__ = ["Forecaster"]
 
-READOUTS: dict[str, ForecastReadoutOptions] = {"direct": Direct(), "trajectory": Trajectory()}
+READOUTS: dict[str, ForecastReadoutOptions] = {"direct": Direct(), "traces": Traces(), "trajectory": Trajectory()}
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,10 @@ class _Options:
     steps: ResolvedSteps
     scaling: Scaling
     training: Gradient | None
+    neurons: Neurons
 
 
-class Forecaster(UpdatableForecaster):
+class Forecaster(UpdatableForecaster, InspectableForecaster):
     """Forecast a multivariate series with a spiking network, without gradients.
 
     A population of neurons carries every channel of a window, and some sampled neurons look at it. Each step ahead has weights
@@ -64,10 +64,11 @@ class Forecaster(UpdatableForecaster):
         Number of sampled neurons in each hidden layer. The populations come on top, see `Direct`.
     kernel : str, callable, or sequence of these
         Kernels of the hidden layers: ``"hat"``, ``"morlet"``, ``"morlet-wide"``, ``"exponential"``, ``"alpha"``, or any
-        callable. One alone is for the first layer, and further layers have ``"hat"``.
-    readout : {"direct", "trajectory"}, Direct or Trajectory
-        ``"direct"``: each step ahead has weights of its own, which read the spikes of the whole window. ``"trajectory"``: the
-        voltage of an output neuron draws the horizon, as in the paper.
+        callable. One alone is for the first layer, and further layers have ``"hat"``. Default: ``"morlet"``, or the neurons of
+        a `profile`.
+    readout : {"direct", "traces", "trajectory"}, Direct, Traces or Trajectory
+        ``"direct"``: each step ahead has weights of its own, which read the spikes of the whole window. ``"traces"``: the same
+        of fading traces alone. ``"trajectory"``: the voltage of an output neuron draws the horizon, as in the paper.
     steps : str or Steps
         The steps that sample the hidden layers: ``"forecast"``, ``"paper"``, or a `Steps` object.
     channels : {"shared", "joint"}
@@ -83,6 +84,9 @@ class Forecaster(UpdatableForecaster):
         Part of the windows, the last ones, that a trajectory readout chooses its regularisation on, and intervals come from.
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
         Whether surrogate gradients train the sampled network further, or one of random parameters. Default: neither.
+    profile : {None, "nir", "xylo", "speck", "loihi"} or Profile
+        Limits of a chip, which the network keeps: leaky integrate-and-fire neurons, weights of few bits, sizes. Then the
+        readout ``"direct"`` reads traces alone, and some hundreds of `hidden` neurons are needed.
     missing : {"error", "interpolate"}
         ``"error"`` refuses NaN, ``"interpolate"`` fills it linearly in time.
     dtype : {"float32", "float64"}
@@ -133,7 +137,7 @@ class Forecaster(UpdatableForecaster):
         horizon: int = 24,
         *,
         hidden: Sequence[int] = (20,),
-        kernel: KernelName | Sequence[KernelName] = "morlet",
+        kernel: KernelName | Sequence[KernelName] = "auto",
         readout: str | ForecastReadoutOptions = "direct",
         steps: str | Steps = "forecast",
         channels: str = "shared",
@@ -142,6 +146,7 @@ class Forecaster(UpdatableForecaster):
         scaling: str | Scaling = "adaptive",
         validation: float = 0.2,
         training: str | Gradient | None = None,
+        profile: str | Profile | None = None,
         missing: str = "error",
         dtype: str = "float32",
         device: str = "cpu",
@@ -162,6 +167,7 @@ class Forecaster(UpdatableForecaster):
         self.scaling = scaling
         self.validation = validation
         self.training = training
+        self.profile = profile
         self.missing = missing
         self.dtype = dtype
         self.device = device
@@ -177,7 +183,13 @@ class Forecaster(UpdatableForecaster):
         The switches: ``assembly="fast"``, ``bias="free"``, ``grid="extended"`` and ``clip=True``, see `sswim.paper.Switches`.
         """
         switches = Switches(**{name: options.pop(name) for name in Switches().get_params() if name in options})
-        paper = {"channels": "joint", "readout": switches.trajectory, "steps": "paper", "scaling": switches.scaling}
+        paper = {
+            "channels": "joint",
+            "kernel": "morlet",
+            "readout": switches.trajectory,
+            "steps": "paper",
+            "scaling": switches.scaling,
+        }
         made = {**paper, **options, "training": paper_training(options.get("training"))}
         return cls(window, horizon, hidden=hidden, **made)
 
@@ -248,14 +260,17 @@ class Forecaster(UpdatableForecaster):
             memory=self.memory,
             random_state=self.random_state,
         )
+        neurons = neurons_of(self.profile, self.kernel, "morlet", self.training, mistakes)
         with mistakes.collect():
-            resolve_kernels("kernel", self.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
+            resolve_kernels("kernel", neurons.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
         steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
+        readout = check(resolve_kind, "readout", self.readout, READOUTS, Direct, Traces, Trajectory)
         options = _Options(
-            check(resolve_kind, "readout", self.readout, READOUTS, Direct, Trajectory),
-            steps.resolved(mistakes) if isinstance(steps, Steps) else steps,
+            check(neurons.readout, readout, isinstance(self.readout, str)),
+            neurons.steps(steps).resolved(mistakes) if isinstance(steps, Steps) else steps,
             check(resolve_kind, "scaling", self.scaling, SCALINGS, Scaling),
             None if self.training is None else check(resolve_kind, "training", self.training, TRAININGS, Gradient),
+            neurons,
         )
         mistakes.report()
         return options
@@ -274,11 +289,12 @@ class Forecaster(UpdatableForecaster):
             window=self.window,
             horizon=self.horizon,
             hidden=self.hidden,
-            kernel=self.kernel,
+            kernel=options.neurons.kernel,
+            refractory=options.neurons.refractory,
             readout=options.readout.build(shape),
             dtype=dtype,
         )
-        return network.to(self.device)
+        return options.neurons.check(network).to(self.device)
 
     @property
     def n_features_in_(self) -> int:
@@ -337,63 +353,3 @@ class Forecaster(UpdatableForecaster):
             raise ValueError("X: a stream continues one series, got several. Make a stream for each.")
         series = self.model_.series(X)
         return ForecastStream(self.model_, with_gaps(X)[-len(series.segments[-1]) :], series.indexes[-1])
-
-    def contributions(self, X: SeriesLike, future: Future = None) -> pd.DataFrame | list[pd.DataFrame]:
-        """Return how much each source adds to the forecast that `predict` returns, in the data's own units.
-
-        For a direct readout. The sources are the ``"level"`` of the window, its ``"last value"``, the channel's ``"own lags"``,
-        ``"single neurons"`` of its populations, ``"sampled neurons"``, ``"covariates"``, covariates ``"known ahead"``,
-        ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it.
-
-        Returns
-        -------
-        DataFrame, or a list of them for several series
-            A row for each step ahead and channel, a column for each source. The sum of a row is the forecast.
-        """
-        check_is_fitted(self)
-        return contributions(self.model_, X, future)
-
-    def simulate(self, X: SeriesLike, *, breaks: Breaks = None, potentials: bool = False) -> Recording:
-        """Return the spikes of the sampled neurons in every window of `X`, and their membrane potentials if asked for.
-
-        The arrays have the shape (windows, channels, steps, neurons), or (windows, steps, neurons) with ``channels="joint"``.
-        Take the last `window` rows of a series to see one window. What does not fit into `memory` is refused.
-        """
-        check_is_fitted(self)
-        return record_windows(self.model_, X, breaks, potentials=potentials)
-
-    def predict_windows(self, X: SeriesLike, *, breaks: Breaks = None) -> np.ndarray:
-        """Forecast from every window of `X` whose horizon lies in it too, for back-testing.
-
-        Returns
-        -------
-        array of shape (windows, horizon, channels), in the data's own units
-        """
-        check_is_fitted(self)
-        return np.concatenate([forecast for _, forecast in self.model_.backtest(X, breaks)])
-
-    def evaluate(self, X: SeriesLike, *, breaks: Breaks = None) -> Evaluation:
-        """Return the errors of the forecasts from every window of `X`: overall, per step ahead, and per channel.
-
-        With a direct readout also the part of the values that lie within the 90 % intervals.
-        """
-        check_is_fitted(self)
-        return self.model_.evaluate(X, breaks)
-
-    def costs(self, X: SeriesLike, *, breaks: Breaks = None) -> Costs:
-        """Return the spikes and synaptic operations of a forecast, averaged over windows of `X`."""
-        check_is_fitted(self)
-        return self.model_.costs(X, breaks)
-
-    def score(self, X: SeriesLike, y: object = None) -> float:
-        """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean.
-
-        Where nothing moves, the score is 1 for forecasts without an error and 0 for others, as in scikit-learn.
-        """
-        found = self.evaluate(X)
-        return float(found.rmse == 0) if np.isnan(found.rse) else 1 - found.rse**2
-
-    def summary(self) -> Summary:
-        """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""
-        check_is_fitted(self)
-        return self.model_.summary()

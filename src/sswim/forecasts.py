@@ -21,6 +21,9 @@ from sswim.data.rows import read_windows
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, is_several
 from sswim.data.times import continue_index
 from sswim.data.windows import SeriesWindows, batches
+from sswim.evaluate.costs import Costs, Job
+from sswim.evaluate.counted_layers import Seen, Setting
+from sswim.evaluate.counting import count_network
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
@@ -32,34 +35,6 @@ from sswim.report import SamplingReport, Summary, summarize
 __all__ = ["Costs", "ForecastModel", "Forecasts"]
 
 Forecasts = Any  # a DataFrame, an array, or a list of either, as the series are
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What the forecast of one channel costs, on average.
-
-    Attributes
-    ----------
-    population_spikes, sampled_spikes : float
-        Spikes of the populations and of the sampled neurons.
-    synaptic_operations : float
-        Spikes times the outputs that each of them reaches.
-    """
-
-    population_spikes: float
-    sampled_spikes: float
-    synaptic_operations: float
-
-    @property
-    def spikes(self) -> float:
-        """All spikes."""
-        return self.population_spikes + self.sampled_spikes
-
-    def __str__(self) -> str:
-        return (
-            f"{self.spikes:,.0f} spikes per forecast of one channel ({self.population_spikes:,.0f} of populations, "
-            f"{self.sampled_spikes:,.0f} of sampled neurons), {self.synaptic_operations:,.0f} synaptic operations"
-        )
 
 
 @dataclass(frozen=True)
@@ -280,25 +255,38 @@ class ForecastModel:
         units = "windows of one channel" if self.encoder.shared else "windows"
         return summarize(self.network, self.report, title, units=units, population=read)
 
-    @torch.no_grad()
-    def costs(self, X: SeriesLike, breaks: Breaks = None, windows: int = 200) -> Costs:
-        """Return what forecasts from some windows of a series cost."""
-        rows = [segment for segment in self.series(X, breaks).segments if len(segment) >= self.window]
+    def costs(
+        self, X: SeriesLike, breaks: Breaks = None, *, windows: int = 200, bits: int | None = None, sparse: bool = False
+    ) -> Costs:
+        """Return what forecasts from some windows of a series cost, at most `windows` of them, evenly spaced.
+
+        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        """
+        network, encoder, ahead = self.network, self.encoder, self.horizon if self.encoder.known else 0
+        needed = self.window + ahead
+        rows = [segment for segment in self.series(X, breaks).segments if len(segment) >= needed]
         if not rows:
-            raise ValueError(f"series: a forecast needs {self.window} rows (window) without a gap.")
-        network, readout = self.network, self.network.readout
-        samples = SeriesWindows(self.encoder, self.encoder.segments(rows, self.memory), self.window, 0)
+            what = "window and horizon" if ahead else "window"
+            raise ValueError(f"series: a forecast needs {needed} rows ({what}) without a gap.")
+        samples = SeriesWindows(encoder, encoder.segments(rows, self.memory), self.window, ahead)
         count = len(samples) // samples.batch
         picked = torch.linspace(0, count - 1, min(windows, count)).round().long().unique()
-        sampled = populations = 0.0
-        for part in picked.split(max(1, 512 // samples.batch)):
-            index = (part[:, None] * samples.batch + torch.arange(samples.batch)).flatten()
-            sampled += float(sum(a.sum() for a in network.hidden_spikes(samples.inputs(index))))
-            if isinstance(readout, LagReadout):
-                populations += float(readout.spikes(samples.past(index).to(readout.weights).transpose(1, 2)).sum())
-        forecasts = len(picked) * len(self.encoder.moving)
-        reached = self.horizon * network.outputs
-        if isinstance(readout, LagReadout) and bool((readout.weights[:, readout.parts["common"]] != 0).any()):
-            reached *= readout.sizes.groups  # spikes of one channel reach the outputs of all
-        spikes = sampled + populations
-        return Costs(populations / forecasts, sampled / forecasts, spikes * reached / forecasts)
+
+        def batches() -> Iterator[Seen]:
+            for part in picked.split(max(1, 512 // samples.batch)):
+                index = (part[:, None] * samples.batch + torch.arange(samples.batch)).flatten()
+                yield Seen(samples.inputs(index), samples.past(index), samples.ahead(index))
+
+        layers, seen = count_network(network, batches(), Setting.of(network, bits, sparse, network.outputs))
+        channels, others, outputs = len(encoder.moving), len(encoder.covariates), network.outputs
+        job = Job(
+            ridge_inputs=self.window * (1 + others),  # a channel's own rows, and covariates
+            ridge_outputs=self.horizon,
+            ridges=channels,
+            inputs=self.window * (outputs + others),
+            outputs=self.horizon * outputs,
+            hidden=network.hidden,
+            share=outputs,
+        )
+        title = f"Forecaster, {self.window} -> {self.horizon} steps"
+        return Costs(title, "forecast of one channel", layers, seen * outputs, job)

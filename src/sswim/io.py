@@ -32,6 +32,8 @@ Json = Any  # what the json module writes and reads
 DEPTH = 40
 # Parameters that are of a machine, not of a model: a file does not hold them.
 LOCAL = ("device", "executor")
+# Parameters that files of earlier versions lack, and what these had.
+LATER: dict[str, Json] = {"profile": None}
 # How checks of a file's contents fail, theirs or those of the classes that it names.
 FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError, ValueError)
 
@@ -198,8 +200,8 @@ def save(model: Any, path: str | os.PathLike[str], *, updatable: bool = False) -
     write_sealed(path, "sswim", header, write.tensors)
 
 
-def load(path: str | os.PathLike[str], cls: type[E]) -> E:
-    """Read an estimator of class `cls` from `path`."""
+def load(path: str | os.PathLike[str], cls: type[E], *others: type[E]) -> E:
+    """Read an estimator of class `cls`, or of one of some `others`, from `path`."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
@@ -220,6 +222,7 @@ def load(path: str | os.PathLike[str], cls: type[E]) -> E:
     if not file.whole:
         raise ValueError(f"{path}: damaged, it has changed since it was written.")
     kind = header.get("kind")
+    cls = next((other for other in others if other.__name__ == kind), cls)
     if isinstance(kind, str) and kind != cls.__name__:
         raise ValueError(f"{path}: holds a {kind[:100]}, not a {cls.__name__}. Use {kind[:100]}.load.")
     try:
@@ -234,7 +237,8 @@ def _rebuild(cls: type[E], header: Json, read: _Reader) -> E:
     keys += ["updates"] * (isinstance(header, dict) and header.get("format_version") == UPDATABLE_VERSION)
     header = check_keys("the file", header, keys)
     names = [name for name in cls().get_params(deep=False) if name not in LOCAL]  # type: ignore[attr-defined]
-    params = check_keys("params", header["params"], names)
+    given = header["params"]
+    params = check_keys("params", {**LATER, **given} if isinstance(given, dict) else given, names)
     known = {k: read(v, k, leave_out=True) for k, v in params.items() if not _unsaved(k, v)}
     estimator: Any = cls(**known)
     model = read(header["model"], "model")

@@ -24,6 +24,7 @@ from sswim.readout.traces import Assembly
 from sswim.readout.weighing import Model, Weighed
 from sswim.regression import Regularization, Sums
 from sswim.sealed import Damaged
+from sswim.steps.leaky import BITS
 
 __all__ = ["TABLES", "SavedUpdates", "pack", "unpack"]
 
@@ -99,6 +100,8 @@ class CountsTable:
     sums: tuple[SumsTable, ...]
     kept: tuple[KeptTable, ...]
     temperature: float
+    bits: int | None
+    errors: Tensor
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ def pack(model: ForecastModel | ClassModel) -> SavedUpdates:
         steps = record.lags, record.supports, record.assembly, record.regularization
         return SavedUpdates(VoltageTable(*steps, train, held_out, record.squared_counts), past)
     kept, sums = tuple(map(_pack_kept, record.kept)), tuple(map(_pack_sums, record.sums))
-    return SavedUpdates(CountsTable(record.loss, record.regularization, sums, kept, record.temperature), past)
+    counts = CountsTable(record.loss, record.regularization, sums, kept, record.temperature, record.bits, record.errors)
+    return SavedUpdates(counts, past)
 
 
 def _pack_weighed(weighed: Weighed) -> WeighedTable:
@@ -256,8 +260,14 @@ def _unpack_voltage(table: VoltageTable, network: SpikingNetwork) -> VoltageReco
 
 def _unpack_counts(table: CountsTable, network: SpikingNetwork) -> CountsRecord:
     outputs, features = network.readout.weights.shape
-    if table.loss not in LOSSES or len(table.sums) != 2 or len(table.kept) != 2 or not 0 < table.temperature < math.inf:
+    if table.loss not in (*LOSSES, "forecast") or not 0 < table.temperature < math.inf:
+        raise Damaged(f"the loss must be known, got {table.loss!r}, with a temperature above 0")
+    if len(table.sums) != 2 or len(table.kept) != 2:
         raise Damaged("the sums must be of training and of validation samples")
+    if table.bits is not None and table.bits not in BITS:
+        raise Damaged(f"weights cannot have {table.bits} bits")
+    if len(table.errors) and (table.errors.ndim != 3 or not bool(torch.isfinite(table.errors).all())):
+        raise Damaged("errors must be finite, for windows, steps ahead and channels")
     kept = []
     for part in table.kept:
         samples = len(part.labels)
@@ -274,4 +284,4 @@ def _unpack_counts(table: CountsTable, network: SpikingNetwork) -> CountsRecord:
             found.add(part.features.to(torch.float64 if part.precise else torch.float32), part.labels, part.weights)
         kept.append(found)
     sums = tuple(_unpack_sums(t, features, outputs, 1) for t in table.sums)
-    return CountsRecord(table.loss, table.regularization, sums, tuple(kept), table.temperature)
+    return CountsRecord(table.loss, table.regularization, sums, tuple(kept), table.temperature, table.bits, table.errors)

@@ -32,6 +32,7 @@ from sswim.readout import default_readout
 from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
 from sswim.steps.base import Depth, Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
+from sswim.steps.leaky import rounded
 from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, draw_pairs
 from sswim.steps.residual import DEPTH
 from sswim.steps.temporal import TEMPORAL
@@ -258,8 +259,8 @@ def set_times(network: SpikingNetwork, l: int, signals: Tensor, step: Temporal) 
     for name, value in (("delays", tau), ("supports", sigma), ("refractory supports", varsigma)):
         check_result(f"temporal: {name}", value, layer.neurons)
         least = float(value.min())
-        if least < 0 or (least == 0 and name != "delays"):
-            rule = "at least 0" if name == "delays" else "above 0"
+        if least < -1 or (least <= 0 and name != "delays"):
+            rule = "at least 0, or -1 for a kernel that acts at once" if name == "delays" else "above 0"
             raise ValueError(f"temporal: {name} must be {rule}, in steps, got {least:g}.")
     layer.delays.copy_(tau), layer.supports.copy_(sigma), layer.refractory_supports.copy_(varsigma)
 
@@ -329,11 +330,12 @@ def normalize(state: LayerState, step: Normalizer) -> None:
     """Scale the weights of a layer, and set its biases and spike costs, by its potentials on the initial batch."""
     layer, work, statistics = state.layer, Workspace(), PotentialStatistics()
     with state.run.step(f"layer {state.l}: normalisation"):
+        if (bits := getattr(step, "bits", None)) is not None:
+            layer.weights.copy_(rounded(layer.weights, bits))
         for part in state.run.count(_parts(state)):
             statistics.update(_response(state, part, work))
         alpha, beta, gamma = step.scale(statistics)
-        layer.weights.mul_(alpha[:, None].to(layer.weights))
-        layer.biases.copy_(beta)
+        layer.weights.mul_(alpha[:, None].to(layer.weights)), layer.biases.copy_(beta)
         layer.costs.copy_(gamma / float(layer.refractory(torch.zeros(1))))
 
 

@@ -27,6 +27,7 @@ from sswim.network import SpikingNetwork, VoltageReadout
 from sswim.network.kernels import Kernel
 from sswim.network.surrogates import Surrogate
 from sswim.options import Options, check_choice, check_constants, check_integer, parse_memory
+from sswim.profiles import Profile
 from sswim.readout import Counts, LagReadout, TraceReadout
 from sswim.readout.lags import LagSizes, lag_bins
 from sswim.readout.record import LEVELS
@@ -203,7 +204,7 @@ CLASSES: dict[str, type] = {
     if isinstance(getattr(module, name), type) and dataclasses.is_dataclass(getattr(module, name))
 } | {
     made.__name__: made
-    for made in (LagSizes, LagSettings, NetworkSettings, TraceSettings, VoltageSettings, *TABLES)
+    for made in (LagSizes, LagSettings, NetworkSettings, Profile, TraceSettings, VoltageSettings, *TABLES)
 }  # fmt: skip
 
 

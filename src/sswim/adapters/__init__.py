@@ -1,4 +1,4 @@
-"""sswim at work in other libraries: their networks, with weights from S-SWIM."""
+"""sswim in other people's tools: weights for their networks, and models for their benchmarks."""
 
 from sswim.adapters.others import SampledInto, sample_into
 

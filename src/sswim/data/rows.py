@@ -15,6 +15,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from sswim.machine import in_advance
+
 __all__ = [
     "Chunked",
     "MemmapRows",
@@ -329,6 +331,9 @@ class RunsOfRows:
         return sum(last - first for _, first, last in self.ranges)
 
     def __iter__(self) -> Iterator[Tensor]:
+        return in_advance(self._read())
+
+    def _read(self) -> Iterator[Tensor]:
         size, parts, found = max(1, RUN // self.segments[0].shape[1]), list[np.ndarray](), 0
         for number, first, last in self.ranges:
             while first < last:

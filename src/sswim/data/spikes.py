@@ -103,11 +103,14 @@ class Rate(_Timed):
 
     def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
         """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
-        t = torch.arange(self.steps + 1, dtype=torch.float64)
+        return self.counts(intensity.double()).to(intensity.dtype)
+
+    def counts(self, intensity: Tensor) -> Tensor:
+        """Return the spike counts, computed in the dtype of the intensities."""
+        t = torch.arange(self.steps + 1, dtype=intensity.dtype)
         # Multiples of the golden ratio: neighbouring channels do not fire together.
-        phase = torch.arange(intensity.shape[1], dtype=torch.float64) * 0.6180339887498949 % 1
-        passed = torch.floor(self.rate * intensity.double()[:, None] * t[:, None] + phase)
-        return passed.diff(dim=1).to(intensity.dtype)
+        phase = (torch.arange(intensity.shape[1], dtype=torch.float64) * 0.6180339887498949 % 1).to(intensity.dtype)
+        return torch.floor(self.rate * intensity[:, None] * t[:, None] + phase).diff(dim=1)
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Latency(_Timed):
     def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
         """Map intensities (samples, channels) in [0, 1] to spike counts (samples, steps, channels)."""
         time = ((1 - intensity) * (self.steps - 1)).round().long()
-        spikes = intensity.new_zeros(len(intensity), self.steps, intensity.shape[1])
+        spikes = intensity.new_zeros(intensity.shape[0], self.steps, intensity.shape[1])
         return spikes.scatter_(1, time[:, None], (intensity > 0).to(intensity.dtype)[:, None])
 
 

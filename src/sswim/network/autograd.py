@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sswim.network.kernels import exporting, toeplitz
+from sswim.network.plain import fire_steps, spike
 from sswim.network.surrogates import Surrogate
 
 __all__ = ["convolve", "fire_through"]
@@ -42,6 +44,8 @@ def convolve(taps: Tensor, signals: Tensor, start: int = 0) -> Tensor:
     >>> convolve(torch.tensor([[1.0, 0.5, 0.0]]), torch.tensor([1.0, 0.0, 2.0]).reshape(1, 3, 1)).flatten()
     tensor([1.0000, 0.5000, 2.0000])
     """
+    if exporting():
+        return torch.bmm(toeplitz(taps, signals.shape[1])[:, start:], signals)
     return _Convolve.apply(taps, signals, start)
 
 
@@ -180,6 +184,8 @@ def fire_through(
     -------
     Tensor of shape (neurons, steps, batch)
     """
+    if exporting():
+        return fire_steps(potentials, costs[:, None] * inhibition, surrogate.smooth if soft else spike)
     return _Fire.apply(potentials, costs, inhibition, surrogate, detach, soft)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Morlet",
     "Refractory",
     "delay_of_lag",
+    "exporting",
     "kernel_taps",
     "refractory_taps",
     "resolve_kernel",
@@ -218,6 +219,12 @@ def resolve_kernel(
     return FunctionKernel(found, getattr(found, "peak", 0.0), getattr(found, "breaks", None))
 
 
+def exporting() -> bool:
+    """Return whether `torch.export` is looking on: then no length may depend on values."""
+    asked = getattr(torch.compiler, "is_exporting", None)  # older versions of torch cannot tell
+    return bool(asked()) if asked is not None else False
+
+
 def delay_of_lag(kernel: Kernel, lag: float | Tensor, support: float | Tensor) -> Tensor:
     """Return the delay with which a kernel has its peak, not its onset, at a lag; no delay is below 0."""
     return torch.as_tensor(lag - kernel.peak * support).clamp_min(0)
@@ -253,10 +260,12 @@ def refractory_taps(kernel: Kernel, supports: Tensor, steps: int) -> Tensor:
 
     Returns
     -------
-    Tensor of shape (neurons, lags), with at most ``steps - 1`` lags.
+    Tensor of shape (neurons, lags), with at most ``steps - 1`` lags; inside of `torch.export` with all of them.
     """
     lags = torch.arange(1, max(steps, 2), dtype=supports.dtype, device=supports.device)
     taps = kernel(lags / supports[:, None])
+    if exporting():  # a length must not depend on values
+        return taps
     used = (taps != 0).any(dim=0).nonzero()
     return taps[:, : int(used.max()) + 1 if len(used) else 0]
 

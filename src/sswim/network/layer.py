@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sswim.network.autograd import convolve, fire_through
 from sswim.network.events import EventBatch, event_response, project_events
-from sswim.network.kernels import Kernel, kernel_taps, refractory_taps, toeplitz
+from sswim.network.kernels import Kernel, exporting, kernel_taps, refractory_taps, toeplitz
 from sswim.network.surrogates import SURROGATES, Surrogate
 
 __all__ = ["SpikingLayer", "Stream", "Workspace", "charge", "decays", "filter_signals", "fire"]
@@ -202,7 +202,7 @@ class SpikingLayer(nn.Module):
         if x.ndim != 3 or x.shape[2] != self.senders:
             raise ValueError(f"x must have shape (batch, time, senders={self.senders}), got {tuple(x.shape)}.")
         signals = x.to(self.weights).permute(2, 1, 0).contiguous()
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or exporting():
             v = self.respond(signals, x.shape[1])
             v = self.fire_through(v, self.surrogate) if self.spiking else v
         else:
@@ -243,7 +243,7 @@ class SpikingLayer(nn.Module):
         """Return the potentials of the steps ``start, ..., steps - 1`` as `potentials` does, with gradients."""
         taps = kernel_taps(self.kernel, self.delays, self.supports, steps)
         # What lies before the reach of all kernels need not be projected.
-        used = (taps.detach() != 0).any(dim=0).nonzero() if start else None
+        used = (taps.detach() != 0).any(dim=0).nonzero() if start and not exporting() else None
         first = 0 if used is None else max(start - (int(used.max()) + 2 if len(used) else 1), 0)
         senders, seen, batch = signals[:, first:].shape
         projected = (self.weights @ signals[:, first:].reshape(senders, seen * batch)).view(-1, seen, batch)

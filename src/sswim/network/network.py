@@ -12,7 +12,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from sswim.network.events import EventBatch
-from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, resolve_kernel
+from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, exporting, resolve_kernel
 from sswim.network.layer import SpikingLayer, Stream, Workspace, decays
 from sswim.network.output import Readout, VoltageReadout
 from sswim.network.surrogates import SURROGATES, Surrogate
@@ -249,7 +249,7 @@ class SpikingNetwork(nn.Module):
         `past` (batch, window, outputs) is what a readout with lags sees. Default: the first inputs.
         """
         traced = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
-        return self.activity(x, past).output if traced or self.soft else self.predictor()(x, past)
+        return self.activity(x, past).output if traced or self.soft or exporting() else self.predictor()(x, past)
 
     def activity(self, x: Inputs, past: Tensor | None = None) -> Activity:
         """Return every layer's spikes and the output as `forward` returns it, all of them with gradients."""

@@ -8,6 +8,7 @@ from sswim.readout.base import ReadoutOptions
 from sswim.readout.counts import Counts
 from sswim.readout.decaying import TraceReadout
 from sswim.readout.direct import Direct
+from sswim.readout.fading import Traces
 from sswim.readout.lags import LagReadout
 from sswim.readout.traces import ASSEMBLIES, Assembly
 from sswim.readout.trajectory import Trajectory
@@ -23,6 +24,7 @@ __all__ = [
     "ReadoutOptions",
     "Spikes",
     "TraceReadout",
+    "Traces",
     "Trajectory",
     "Voltage",
     "default_readout",

@@ -18,9 +18,12 @@ from sswim.readout.base import Shape, Training
 from sswim.readout.decaying import TraceReadout, check_memory
 from sswim.readout.gathered import ITEM, SampleSums, joined
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
+from sswim.readout.record import KEPT, quantiles_of
+from sswim.readout.rounding import rounded_output
 from sswim.regression import REGULARIZATION, Regularization, Sums
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
+from sswim.steps.leaky import check_bits
 
 __all__ = ["Counts", "cross_entropy", "few_of"]
 
@@ -52,16 +55,20 @@ class Counts(Options):
         the latter, and keep the traces of all samples, or of as many as memory has room for.
     regularization : str or object
         ``"search"``, ``"fixed"``, or a `LambdaSearch` or `FixedLambda`.
+    bits : int, optional
+        Round the weights of each class to integers of this many bits times a number. Default: not rounded.
     """
 
     traces: float | Sequence[float] = (math.inf,)
     loss: str = "log_loss"
     regularization: str | Regularization = "search"
+    bits: int | None = None
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
         mistakes.check(check_choice, "loss", self.loss, LOSSES)
         mistakes.check(check_constants, "traces", self.traces)
+        mistakes.check(check_bits, "bits", self.bits)
         mistakes.check(resolve, "regularization", self.regularization, REGULARIZATION, "basis", "solve")
         mistakes.report()
 
@@ -91,7 +98,7 @@ class Counts(Options):
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
-        return CountsRecord(self.loss, regularization).fit(network, split, run)
+        return CountsRecord(self.loss, regularization, bits=self.bits).fit(network, split, run)
 
     def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:
         """Train the network down the cross entropy."""
@@ -205,7 +212,8 @@ class CountsRecord:
 
     Attributes
     ----------
-    loss : {"log_loss", "squared_error"}
+    loss : {"log_loss", "squared_error", "forecast"}
+        The last one is the squared error of forecasts, whose errors are kept for intervals.
     regularization : Regularization
     sums : tuple of Sums
         Of training and of validation samples.
@@ -213,6 +221,10 @@ class CountsRecord:
         The traces of both, for the log loss.
     temperature : float
         What decision values of least squares are divided by for probabilities.
+    bits : int, optional
+        Of the weights.
+    errors : Tensor of shape (windows, horizon, channels)
+        Of forecasts, on validation samples, by weights that have not seen them.
     """
 
     loss: str
@@ -220,6 +232,8 @@ class CountsRecord:
     sums: tuple[Sums, ...] = ()
     kept: tuple[KeptFeatures, ...] = ()
     temperature: float = 1.0
+    bits: int | None = None
+    errors: Tensor = torch.zeros(0)
 
     def emptied(self) -> CountsRecord:
         """Return a record of no samples."""
@@ -232,14 +246,25 @@ class CountsRecord:
         if self.loss == "squared_error" and network.horizon == 1:
             with run.step("temperature"):
                 # While the weights have not seen these samples.
-                train, validation = record.sums
-                w, b, _ = self.regularization.solve(train, validation)
-                _set(network, w, b)
+                record._solve_half(network)
                 few = few_of(split.held_out, 5000)
                 labels = few.targets(slice(None))[:, 0].argmax(dim=1)
                 record = replace(record, temperature=fit_temperature(decisions(network, few, run.budget), labels))
+        if self.loss == "forecast" and len(split.held_out):
+            with run.step("intervals"):
+                record._solve_half(network)
+                record = replace(record, errors=_errors(network, split.held_out))
         solution = record.solve(network, run)
         return solution if run.keeps(record.size) else replace(solution, record=None)
+
+    def _solve_half(self, network: SpikingNetwork) -> None:
+        """Set weights that have not seen the validation samples, but for their penalty."""
+        train, validation = self.sums
+        w, b, lambdas = self.regularization.solve(train, validation)
+        _set(
+            network,
+            *(w, b) if self.bits is None else rounded_output(train, w, b, lambdas, self.bits, len(network.readout.constants)),
+        )
 
     @property
     def size(self) -> int:
@@ -286,19 +311,35 @@ class CountsRecord:
             train, validation = self.sums
             w, b, lambdas = self.regularization.solve(train, validation)
             temperature, every = self.temperature, joined(train, validation)
-        if self.loss == "squared_error":
+        if self.loss != "log_loss":
             w, b = every.solve(lambdas)
         else:
             with run.step("likelihood"):
                 w, b, temperature, lambdas = _likeliest(self.sums, self.kept, every, self.regularization, w, b, lambdas)
+        if self.bits is not None:
+            with run.step("rounding"):
+                w, b = rounded_output(every, w, b, lambdas, self.bits, len(network.readout.constants))
         _set(network, w, b)
-        return Solution(lambdas.cpu(), traces=len(network.readout.constants), temperature=temperature, record=self)
+        found = Solution(lambdas.cpu(), traces=len(network.readout.constants), temperature=temperature, record=self)
+        return replace(found, quantiles=quantiles_of(self.errors)) if len(self.errors) else found
 
 
 def _set(network: SpikingNetwork, weights: Tensor, biases: Tensor) -> None:
     """Set the weights (features, outputs) and biases of a network that reads traces."""
     assert isinstance(network.readout, TraceReadout)
     network.readout.weights.copy_(weights.T), network.readout.biases.copy_(biases)
+
+
+def _errors(network: SpikingNetwork, samples: Samples) -> Tensor:
+    """Return the errors (windows, horizon, channels) of forecasts from some samples: windows of one channel, or of all."""
+    group, forecast = samples.together, network.predictor()
+    windows = torch.arange(len(samples) // group)
+    errors = []
+    for few in windows[:: -(-len(windows) // KEPT)].split(max(1, 256 // group)):
+        index = (few[:, None] * group + torch.arange(group)).flatten()
+        y = samples.targets(index)
+        errors.append((y - forecast(samples.inputs(index)).to(y)).unflatten(0, (-1, group)))  # (n, G, H, O)
+    return torch.cat(errors).transpose(1, 2).flatten(2)
 
 
 def _likeliest(

@@ -62,8 +62,8 @@ class TraceReadout(nn.Module):
     def _read(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
         """Return the output (batch, horizon, outputs) from spikes (neurons, window, batch)."""
         age = torch.arange(spikes[0].shape[1] - 1, -1, -1)
-        decay = decays(torch.tensor(self.constants), age).to(spikes[0])  # (K, O)
-        features = torch.cat([torch.matmul(decay, a).flatten(0, 1) for a in spikes])  # (N K, B)
+        decay = decays(torch.tensor(self.constants), age).to(self.weights)  # (K, O)
+        features = torch.cat([torch.matmul(decay, a.to(decay)).flatten(0, 1) for a in spikes])  # (N K, B)
         return self(features[:, None])[:, 0].T.reshape(-1, self.horizon, self.outputs)
 
     def clear(self) -> None:

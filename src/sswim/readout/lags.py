@@ -235,7 +235,7 @@ class LagReadout(nn.Module):
             What is known ahead, the same for all members of a set.
         """
         level, relative, spread, moves = _apart(rows)
-        usual = self.spreads.repeat(len(rows) // self.sizes.groups, 1)  # (batch, outputs)
+        usual = self.spreads.repeat(rows.shape[0] // self.sizes.groups, 1)  # (batch, outputs)
         moving = (spread[:, :, 0] / usual).clamp(max=1.0).square() * moves[:, :, 0]
         unit = torch.where(moves > 0, spread, torch.ones_like(spread))
         relative = relative * moves
@@ -262,21 +262,22 @@ class LagReadout(nn.Module):
         shown = ahead if self.skip else self.population.rounded(ahead)
         return torch.cat([shown.flatten(1), fires.to(shown).flatten(1)], dim=1)
 
-    def _deviations(self, rows: Tensor) -> Tensor:
+    def deviations(self, rows: Tensor) -> Tensor:
         """Return windows (batch, outputs, window) relative to their mean and in units of their deviation; 0 where they rest."""
         level, relative, spread, moves = _apart(rows)
         return relative * moves / torch.where(moves > 0, spread, torch.ones_like(spread))
 
     def raster(self, rows: Tensor) -> Tensor:
         """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
-        return self.population.fires(self._deviations(rows))
+        return self.population.fires(self.deviations(rows))
 
     def spikes(self, rows: Tensor) -> Tensor:
         """Return how many spikes the populations fire in windows (batch, outputs, window): (batch,).
 
-        With a skip connection only those of the single neurons count: nothing else is read.
+        With a skip connection only those of the single neurons count: nothing else is read. Nor do those of populations that
+        see rows in units of the training rows, where these are not read.
         """
-        signals = torch.cat([self._deviations(rows), rows], dim=1)
+        signals = torch.cat([self.deviations(rows), rows], dim=1) if self.heights else self.deviations(rows)
         if not self.skip:
             return self.population.spikes(signals).sum(dim=(1, 2)).double()
         reached, silent = self._fires[self.population.counts(signals).long()], self._fires[self.population.neurons // 2]
@@ -288,7 +289,7 @@ class LagReadout(nn.Module):
     def _single(self, counts: Tensor) -> Tensor:
         """Return the share of steps at which each chosen neuron fires in each bin, (batch, bins * chosen), by the counts."""
         index = self._fires[counts.long()] + self._bin  # (batch, window)
-        sizes = counts.new_zeros(len(counts), self._bins * (self._chosen + 1))
+        sizes = counts.new_zeros(counts.shape[0], self._bins * (self._chosen + 1))
         sizes.scatter_add_(1, index, self._share.expand_as(counts))
         by_number = sizes.unflatten(1, (self._bins, -1))  # how often exactly 0, 1, ... of the chosen neurons fire
         return by_number.flip(2).cumsum(dim=2).flip(2)[:, :, 1:].flatten(1)
@@ -315,8 +316,8 @@ class LagReadout(nn.Module):
         A batch holds one member of each group, in order, or several such sets one after the other.
         """
         groups = self.sizes.groups
-        if len(reduced) % groups:
-            raise ValueError(f"x: a batch must hold one member of each of {groups} groups, in order, got {len(reduced)}.")
+        if reduced.shape[0] % groups:
+            raise ValueError(f"x: a batch must hold one member of each of {groups} groups, in order, got {reduced.shape[0]}.")
         each = reduced.unflatten(0, (-1, groups)).transpose(0, 1)  # (groups, sets, features)
         return torch.bmm(each, self.weights).transpose(0, 1).flatten(0, 1)
 

@@ -20,7 +20,7 @@ from sswim.readout.look import Source
 from sswim.readout.weighing import Model, Weighed, weigh
 from sswim.report import Solution
 
-__all__ = ["LEVELS", "LagRecord", "block_count", "errors_of", "quantiles_of"]
+__all__ = ["KEPT", "LEVELS", "LagRecord", "block_count", "errors_of", "quantiles_of"]
 
 # Coverages that quantiles of the errors are kept for.
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])

@@ -102,10 +102,10 @@ class Voltage(Options):
     @torch.no_grad()
     def decisions(self, network: SpikingNetwork, samples: Samples, memory: int) -> Tensor:
         """Return the integrated voltages or the numbers of spikes, (samples, classes)."""
-        look, parts = network.predictor(self._first(network)), batches(len(samples), network.batch_size(memory))
+        look, parts = network.predictor(self.first(network)), batches(len(samples), network.batch_size(memory))
         return torch.cat([look(samples.inputs(part)).sum(dim=1).double() for part in parts]).cpu()
 
-    def _first(self, network: SpikingNetwork) -> int:
+    def first(self, network: SpikingNetwork) -> int:
         """Return the step from which on the output is integrated."""
         return network.start if self.integrate == "horizon" else 0
 
@@ -149,7 +149,7 @@ class Spikes(Voltage):
         best, chosen = -1.0, (-1.0, 1.0, 0.0)
         for cost, alpha, beta in grid:
             readout.costs.fill_(cost)
-            counts = readout.fire(alpha * v + beta)[:, self._first(network) :].sum(dim=1)  # (C, B)
+            counts = readout.fire(alpha * v + beta)[:, self.first(network) :].sum(dim=1)  # (C, B)
             right = float((counts.argmax(dim=0) == label).double().mean())
             if right > best:
                 best, chosen = right, (cost, alpha, beta)

@@ -47,6 +47,9 @@ class Executor(ABC):
     The result is the same bit for bit, however many workers there are and in whatever order they finish.
     """
 
+    def prepare(self) -> None:  # noqa: B027
+        """Begin to get ready, while the caller does something else. Nothing by default."""
+
     @abstractmethod
     def sums(
         self, work: Callable[[C, I], T], groups: Groups[I], common: C, advance: Advance | None = None

@@ -75,6 +75,10 @@ class Kept(Executor):
     key: str | None = None
     kind: type[Summand] | None = None
 
+    def prepare(self) -> None:
+        """Let the other executor get ready."""
+        self.executor.prepare()
+
     def sums(
         self, work: Callable[[C, I], T], groups: Groups[I], common: C, advance: Advance | None = None
     ) -> Generator[T, None, None]:

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,8 @@ I = TypeVar("I")
 T = TypeVar("T", bound=Summand)
 # Deaths of workers, one after the other without a result in between, after which it makes no sense to go on.
 DEATHS = 5
+# Whether processes can be copies of one that has loaded the libraries.
+FORKS = "forkserver" in get_all_start_methods()
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,19 @@ class Processes(Executor):
     def __post_init__(self) -> None:
         check_integer("workers", self.workers, 1)
 
+    def prepare(self) -> None:
+        """Begin to load libraries, where a system can fork: processes start from there at once, also in place of dead ones."""
+        if FORKS:
+            from multiprocessing import forkserver
+
+            forkserver.set_forkserver_preload(["sswim.forecaster", "sswim.classifier"])
+            forkserver.ensure_running()
+
     def sums(
         self, work: Callable[[C, I], T], groups: Groups[I], common: C, advance: Advance | None = None
     ) -> Generator[T, None, None]:
         """Yield the sum of each group; see `Executor.sums`."""
+        self.prepare()
         groups_of_pieces = cut(groups, self.workers)
         pieces = [piece for group in groups_of_pieces for piece in group]
         with _folder() as folder:
@@ -110,7 +121,7 @@ def _folder() -> Iterator[Path]:
 @contextmanager
 def _pool(workers: int, folder: Path) -> Iterator[ProcessPoolExecutor]:
     """Yield processes that end as soon as this process closes its end of a pipe, or ends itself."""
-    context = get_context("spawn")
+    context = get_context("forkserver" if FORKS else "spawn")
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, _begin, (theirs, folder))
     try:

@@ -2,6 +2,7 @@
 
 from sswim.steps.delays import DELAYS, CorrelationDelays, FixedDelays
 from sswim.steps.fields import ReceptiveFields
+from sswim.steps.leaky import LeakyScale, LeakyTimes
 from sswim.steps.pairs import (
     EMBEDDINGS,
     METRICS,
@@ -52,6 +53,8 @@ __all__ = [
     "FixedSupports",
     "Fluctuation",
     "GradientPairs",
+    "LeakyScale",
+    "LeakyTimes",
     "Magnitude",
     "MeanStd",
     "Phase",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sswim.options import Options, check_integer, check_positive
 from sswim.steps.base import Temporal
+from sswim.steps.leaky import LeakyTimes
 
 __all__ = ["TEMPORAL", "TemporalGrid", "TemporalMemory", "TemporalShare", "TemporalSpread"]
 
@@ -202,4 +203,5 @@ TEMPORAL: dict[str, Temporal] = {
     "spread": TemporalSpread(),
     "share": TemporalShare(),
     "memory": TemporalMemory(),
+    "leaky": LeakyTimes(),
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 from sswim.options import Options, check_choice, check_positive
 from sswim.regression import safe_eigh
 from sswim.steps.base import Normalizer, Statistics, Weights
+from sswim.steps.leaky import LeakyScale
 
 __all__ = [
     "NORMALIZERS",
@@ -332,4 +333,5 @@ NORMALIZERS: dict[str, Normalizer] = {
     "mean-std": MeanStd(),
     "fluctuation": Fluctuation(),
     "diverse": Diverse(),
+    "leaky": LeakyScale(),
 }

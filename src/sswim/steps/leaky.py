@@ -1,0 +1,167 @@
+r"""Leaky integrate-and-fire neurons: times and scales with which a layer of spike response neurons is one of these.
+
+With an exponential kernel and an exponential refractory kernel of the same support :math:`\sigma`, no bias, and spike cost -1,
+the potential of definition ``def:ff_snn`` follows a recursion with :math:`\beta = e^{-1 / \sigma}`,
+
+.. math:: u(t) = \beta \, (u(t - 1) - s(t - 1)) + (W x)(t), \quad s(t) = [u(t) \ge 1],
+
+which is a leaky integrate-and-fire neuron that subtracts its threshold after each spike. With the alpha kernel one step early
+the input passes two such leaks, one after the other: a synapse and a membrane. A support of 1e30 steps has no leak.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sswim.network.kernels import Alpha, Exponential
+from sswim.network.layer import SpikingLayer
+from sswim.options import Options, check_integer, check_positive
+from sswim.steps.base import Statistics
+
+__all__ = ["BITS", "LeakyScale", "LeakyTimes", "check_bits", "is_leaky", "rounded"]
+
+# Bits that weights may have.
+BITS = range(2, 17)
+# Support of neurons without a leak, in steps.
+FOREVER = 1e30
+
+
+@dataclass(frozen=True)
+class LeakyTimes(Options):
+    r"""Time constants of leaky integrate-and-fire neurons: their logarithms are spread evenly.
+
+    Parameters
+    ----------
+    low : float
+        The shortest one, in steps; infinite for neurons without a leak.
+    high : float
+        The longest one, as a part of the window.
+    lead : int
+        Steps by which kernels come early: 1 for synapse and membrane (the alpha kernel), else 0. Two leaks take twice as long
+        as one: their constants are half as long.
+
+    Examples
+    --------
+    >>> times = LeakyTimes(low=2.0).assign(1, 1, neurons=50, window=30, horizon=1, signals=torch.zeros(1, 30, 1))
+    >>> [(round(float(t.min())), round(float(t.max()))) for t in times]
+    [(0, 0), (2, 17), (2, 17)]
+    """
+
+    low: float = 1.0
+    high: float = 0.6
+    lead: int = 0
+
+    def __post_init__(self) -> None:
+        if self.low != math.inf:
+            check_positive("LeakyTimes: low", self.low)
+        check_positive("LeakyTimes: high", self.high)
+        check_integer("LeakyTimes: lead", self.lead, 0)
+
+    def assign(
+        self, layer: int, layers: int, *, neurons: int, window: int, horizon: int, signals: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
+        delays = torch.full((neurons,), -float(self.lead), dtype=torch.float64)
+        if self.low == math.inf:
+            forever = torch.full_like(delays, FOREVER)
+            return delays, forever, forever.clone()
+        spread = (torch.arange(1, neurons + 1, dtype=torch.float64) * 0.6180339887498949) % 1
+        supports = self.low * (max(self.high * window, self.low) / self.low) ** spread / (1 + self.lead)
+        return delays, supports, supports.clone()
+
+
+@dataclass(frozen=True)
+class LeakyScale(Options):
+    r"""Scale weights such that a neuron without bias is above its threshold in another part of the time than its neighbours.
+
+    If the response `r` of a neuron to its weights were normal with mean `E` and deviation `S`, it would be above
+
+    .. math:: \theta_i = E + \Phi^{-1}(1 - q_i) \, S
+
+    in a part :math:`q_i` of all steps, with :math:`q_i` spread evenly between `low` and `high`. Weights are divided by
+    :math:`\theta_i`, so that the threshold is 1. Where it would lie below `least` deviations, weights change their signs: a
+    pair of samples is told apart as well the other way round.
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest part of the time, above 0 and at most a half.
+    least : float
+        Least threshold, in deviations.
+    margin : float
+        How far above the threshold the largest response of a neuron lies at least, so that none is silent.
+    bits : int, optional
+        Round each neuron's weights to this many bits before they are scaled: integers times a number that the neuron has for
+        itself. Default: not rounded.
+    """
+
+    low: float = 0.03
+    high: float = 0.45
+    least: float = 0.3
+    margin: float = 1e-4
+    bits: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high <= 0.5:
+            raise ValueError(f"LeakyScale: 0 < low <= high <= 0.5 must hold, got low={self.low!r}, high={self.high!r}.")
+        check_positive("LeakyScale: least", self.least)
+        check_positive("LeakyScale: margin", self.margin, zero=True)
+        check_bits("LeakyScale: bits", self.bits)
+
+    def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S, M = statistics.mean, statistics.deviation.clamp_min(1e-12), statistics.maximum
+        i = torch.arange(1, len(S) + 1, dtype=S.dtype, device=S.device)
+        q = self.low + (self.high - self.low) * ((i * 0.7548776662466927) % 1)
+        above = torch.special.ndtri(1 - q) * S
+        turned = E + above < self.least * S
+        threshold = torch.where(turned, above - E, E + above).clamp_min(self.least * S)
+        # A neuron whose response never reaches that gets a lower threshold. Of turned ones the maximum is not known.
+        within = torch.where(turned | (M <= 0), threshold, M / (1 + self.margin))
+        threshold = torch.minimum(threshold, within)
+        alpha = torch.where(turned, -1, 1) / threshold
+        return alpha, torch.zeros_like(alpha), -torch.ones_like(alpha)
+
+
+def check_bits(argument: str, bits: int | None) -> None:
+    """Refuse numbers of bits that weights cannot have."""
+    if bits is not None and not (isinstance(bits, int) and bits in BITS):
+        raise ValueError(f"{argument} must be None or an integer from {BITS[0]} to {BITS[-1]}, got {bits!r}.")
+
+
+def rounded(weights: Tensor, bits: int) -> Tensor:
+    """Return weights (neurons, senders) as integers of `bits` bits times a number for each neuron, the largest kept as it is.
+
+    Examples
+    --------
+    >>> rounded(torch.tensor([[0.7, -0.32, 0.04]]), bits=4)
+    tensor([[ 0.7000, -0.3000,  0.0000]])
+    """
+    unit = weights.abs().amax(dim=1, keepdim=True) / (2 ** (bits - 1) - 1)
+    unit = torch.where(unit > 0, unit, 1.0)
+    return (weights / unit).round() * unit
+
+
+def is_leaky(layer: SpikingLayer) -> bool:
+    """Return whether a layer consists of leaky integrate-and-fire neurons, with or without synapses, without delays.
+
+    Examples
+    --------
+    >>> layer = SpikingLayer(3, 5, Exponential(), Exponential())
+    >>> is_leaky(layer)
+    False
+    >>> _ = layer.requires_grad_(False).costs.fill_(-1.0)
+    >>> is_leaky(layer)
+    True
+    """
+    lead = {Exponential: 0.0, Alpha: -1.0}.get(type(layer.kernel))
+    return (
+        lead is not None
+        and isinstance(layer.refractory, Exponential)
+        and bool((layer.delays == lead).all() and (layer.biases == 0).all() and (layer.costs == -1).all())
+        and torch.equal(layer.supports, layer.refractory_supports)
+    )
