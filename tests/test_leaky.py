@@ -14,7 +14,7 @@ from sswim.data import ExactEvents
 from sswim.network import SpikingLayer
 from sswim.network.kernels import Alpha, Exponential
 from sswim.profiles import PROFILES, Profile
-from sswim.readout.rounding import rounded_output
+from sswim.readout.rounding import _again, rounded_output
 from sswim.regression import Sums
 from sswim.steps import LeakyScale, LeakyTimes, PotentialStatistics
 from sswim.steps.leaky import FOREVER, is_leaky, rounded
@@ -76,6 +76,16 @@ def test_sampled_layers_are_leaky(generator):
     report = sample(network, x, x[:, -2:], steps=Steps(temporal="leaky", normalizer="leaky"), random_state=0)
     assert all(map(is_leaky, network.layers)) and all(layer.silent == 0 for layer in report.layers)
     assert network.layers[0].supports.min() < 1.2 < 10 < network.layers[0].supports.max() <= 12
+
+
+def test_two_leaks_have_half_the_constants():
+    one, two = (
+        LeakyTimes(2.0, 0.5, lead=lead).assign(1, 1, neurons=9, window=40, horizon=1, signals=torch.zeros(1, 40, 1))
+        for lead in (0, 1)
+    )
+    assert (one[0] == 0).all() and (two[0] == -1).all()
+    torch.testing.assert_close(two[1], one[1] / 2)
+    torch.testing.assert_close(two[2], two[1])
 
 
 def statistics(response):
@@ -157,6 +167,7 @@ def test_rounded_outputs_make_up_for_each_other(generator):
 def test_rounding_one_after_the_other(generator, monkeypatch):
     """The literal twin: fix the weights rounded so far, and solve for those that are left."""
     monkeypatch.setattr("sswim.readout.rounding.REACHES", (1.0,))
+    monkeypatch.setattr("sswim.readout.rounding.ROUNDS", 0)
     sums, *_, lambdas = correlated(generator, features=8, outputs=1)
     w, b = sums.solve(lambdas)
     H = sums.gram + (sums.samples * 1e-4 + 1e-9 * sums.gram.diagonal().mean()) * torch.eye(8, dtype=torch.float64)
@@ -170,6 +181,27 @@ def test_rounding_one_after_the_other(generator, monkeypatch):
         fixed[i] = ((w[i, 0] + moved[0]) / unit).round().clamp(-7, 7) * unit
     literal = torch.stack([fixed[i] for i in range(8)])
     torch.testing.assert_close(rounded_output(sums, w, b, lambdas, bits=4)[0][:, 0], literal)
+
+
+def test_rounded_weights_are_looked_at_again(generator, monkeypatch):
+    """Afterwards no weight alone has a better integer."""
+    sums, *_, lambdas = correlated(generator)
+    w, _ = sums.solve(lambdas)
+    H = sums.gram + (sums.samples * 1e-4 + 1e-9 * sums.gram.diagonal().mean()) * torch.eye(30, dtype=torch.float64)
+
+    def error(weights):
+        return ((weights - w) * (H @ (weights - w))).sum(dim=0)
+
+    monkeypatch.setattr("sswim.readout.rounding.ROUNDS", 50)
+    unit = w.abs().amax(dim=0) / 7
+    plain = (w / unit).round() * unit
+    before, found = error(plain), _again(H, w, plain, unit.expand_as(w), most=7)
+    assert (error(found) < 0.8 * before).all()
+    for i in range(30):
+        for step in (-1, 1):
+            other = found.clone()
+            other[i] = (other[i] + step * unit).clamp(-7 * unit, 7 * unit)
+            assert (error(other) >= error(found) * (1 - 1e-9)).all()
 
 
 @pytest.fixture(scope="module")
