@@ -11,6 +11,7 @@ from sklearn.datasets import load_digits
 
 from sswim import Classifier, Counts, Direct, Forecaster, SpikingNetwork, Steps, Traces, Trajectory, sample
 from sswim.data import ExactEvents
+from sswim.evaluate.counted_layers import Neurons
 from sswim.network import SpikingLayer
 from sswim.network.kernels import Alpha, Exponential
 from sswim.profiles import PROFILES, Profile
@@ -58,7 +59,7 @@ def test_leaky_layers_integrate_and_fire(kernel, generator):
     spikes = layer.fire(layer.potentials(x, layer.filters(60, 60)))
     assert torch.equal(spikes, integrate_and_fire(layer, x)) and 0.02 < spikes.mean() < 0.6
     assert is_leaky(layer)
-    for name, value in (("biases", 0.1), ("costs", -1.1), ("delays", 1.0), ("refractory_supports", 2.0)):
+    for name, value in (("biases", 0.1), ("costs", -1.1), ("delays", 0.5), ("refractory_supports", 2.0)):
         other = leaky_layer(kernel, supports, generator)
         getattr(other, name)[1] = value
         assert not is_leaky(other), name
@@ -349,3 +350,11 @@ def test_files_of_profiles(series, tmp_path, monkeypatch):
     again = Forecaster.load(tmp_path / "before")
     assert again.profile is None
     pd.testing.assert_frame_equal(again.predict(series), plain.predict(series))
+
+
+def test_costs_of_leaky_neurons(generator):
+    """A synapse and a membrane remember two numbers and fade twice; without a leak nothing fades. No delay line waits."""
+    for kernel, support, state, fading in ((Exponential(), 3.0, 1, 1), (Alpha(), 3.0, 2, 2), (Exponential(), FOREVER, 1, 0)):
+        layer = leaky_layer(kernel, [support] * 6, generator)
+        found = Neurons.of(layer, 20)
+        assert found.state == 6 * state and found.per_update.tolist() == [fading] * 6 and found.per_spike.tolist() == [1] * 6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -155,9 +157,11 @@ def plain_errors() -> Iterator[None]:
 def next_steps(picture: Path) -> str:
     """Return commands to try after the demonstration, with the files that it wrote beside its picture."""
     model, table = picture.with_suffix(".sswim"), picture.with_suffix(".csv")
+    # As it was called, where the shell does not find it by its name.
+    sswim = sys.argv[0] if Path(sys.argv[0]).name == "sswim" and shutil.which("sswim") is None else "sswim"
     return (
         "Try next:\n"
-        f"  sswim report {model} --data {table} --out report.html    # a page to look at\n"
-        f"  sswim fit {table} --window 48 --horizon 24 --hidden 200 --profile nir --out chip.sswim\n"
-        "  sswim export chip.sswim --to nir --out chip.nir    # for other simulators, and chips"
+        f"  {sswim} report {model} --data {table} --out report.html    # a page to look at\n"
+        f"  {sswim} fit {table} --window 48 --horizon 24 --hidden 200 --profile nir --out chip.sswim\n"
+        f"  {sswim} export chip.sswim --to nir --out chip.nir    # for other simulators, and chips"
     )

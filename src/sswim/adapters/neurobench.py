@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from sswim.classes import ClassModel
 from sswim.classifier import Classifier
 from sswim.data.windows import SeriesWindows
-from sswim.evaluate.counted_layers import is_chip_layer
 from sswim.forecaster import Forecaster
 from sswim.network.events import dense
 from sswim.network.kernels import Exponential
@@ -27,6 +26,7 @@ from sswim.network.layer import SpikingLayer, decays
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.readout.decaying import TraceReadout
+from sswim.steps.leaky import is_leaky
 
 __all__ = ["LIF", "Leaky", "LinearLIF", "Traces", "linear_lif", "neurobench_data", "neurobench_model"]
 
@@ -205,7 +205,7 @@ def _why_not(layer: SpikingLayer) -> str:
         return f"its kernel must be Exponential(), got {layer.kernel}"
     if not torch.equal(layer.delays, layer.delays.round()):
         return "its delays must be whole numbers"
-    if not layer.spiking or is_chip_layer(layer):
+    if not layer.spiking or is_leaky(layer):
         return ""
     if not isinstance(layer.refractory, Exponential) or not torch.equal(layer.refractory_supports, layer.supports):
         return f"its refractory kernel must be Exponential() with the supports of its kernel, got {layer.refractory}"

@@ -13,8 +13,9 @@ from sswim.network.kernels import Alpha, Exponential, kernel_taps, refractory_ta
 from sswim.network.layer import SpikingLayer, decays
 from sswim.network.network import Inputs, SpikingNetwork
 from sswim.options import check_integer
+from sswim.steps.leaky import FOREVER, is_leaky
 
-__all__ = ["Neurons", "Seen", "Setting", "active_traces", "is_chip_layer", "spiking_layer", "trace_layer"]
+__all__ = ["Neurons", "Seen", "Setting", "active_traces", "spiking_layer", "trace_layer"]
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class Neurons:
         delays, supports = layer.delays.detach().cpu(), layer.supports.detach().cpu()
         recursive = {Exponential: 1, Alpha: 2}.get(type(layer.kernel), 0)
         if recursive:
-            per_update = torch.full_like(delays, recursive)
-            state = recursive * layer.neurons + int(delays.floor().sum())  # and a line of inputs that wait
+            per_update = torch.where(supports < FOREVER / 2, float(recursive), 0.0).to(delays)  # nothing fades without a leak
+            state = recursive * layer.neurons + int(delays.clamp_min(0).floor().sum())  # and a line of inputs that wait
         else:
             taps = kernel_taps(layer.kernel, delays, supports, steps) != 0  # (N, S)
             per_update = taps.sum(dim=1).to(delays)
@@ -115,18 +116,10 @@ class Neurons:
         return cls(state + int(reach.sum()), per_update, reach.to(per_update))
 
 
-def is_chip_layer(layer: SpikingLayer) -> bool:
-    """Return whether a layer is LIF or CubaLIF with subtractive reset and whole delays, as neuromorphic chips have it."""
-    if not isinstance(layer.kernel, Exponential | Alpha) or not isinstance(layer.refractory, Exponential) or not layer.spiking:
-        return False
-    plain = not bool(layer.biases.any()) and bool((layer.costs == -1).all())
-    return plain and torch.equal(layer.refractory_supports, layer.supports) and torch.equal(layer.delays, layer.delays.round())
-
-
 def _parameters(layer: SpikingLayer) -> int:
     """Return the number of parameters. Leaky neurons need few: a decay, delays if there are any, and an output its bias."""
-    if is_chip_layer(layer) or (isinstance(layer.kernel, Exponential) and not layer.spiking):
-        each = 1 + bool(layer.delays.any()) + (not layer.spiking)
+    if is_leaky(layer) or (isinstance(layer.kernel, Exponential) and not layer.spiking):
+        each = 1 + bool((layer.delays > 0).any()) + (not layer.spiking)
         return layer.weights.numel() + each * layer.neurons
     return sum(p.numel() for p in layer.parameters())
 
@@ -139,7 +132,7 @@ def spiking_layer(
     Of its senders (senders,) and its neurons (neurons,), `arrived` and `sent` say how often they were active. The `steps` are
     those of the input, those that are simulated, and those that its neurons are updated at.
     """
-    neurons, chip = Neurons.of(layer, steps[1]), is_chip_layer(layer)
+    neurons, chip = Neurons.of(layer, steps[1]), is_leaky(layer)
     updates, share = layer.neurons * steps[2], setting.share
     compared = updates if layer.spiking else 0
     return LayerCosts(

@@ -5,6 +5,8 @@ A state is a dictionary of tensors (batch, ...), whose names and shapes never ch
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
@@ -25,12 +27,12 @@ State = dict[str, Tensor]
 Shapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 
-class Stepwise(nn.Module):
+class Stepwise(nn.Module, ABC):
     """Maps a row and a state to an output and the next state."""
 
+    @abstractmethod
     def shapes(self) -> Shapes:
         """Return the shape of each tensor of the state, without the batch, and its dtype."""
-        raise NotImplementedError
 
     def start(self, batch: int) -> State:
         """Return the state before the first row."""

@@ -264,7 +264,7 @@ def confusion(rows: Sequence[Facts], classes: Sequence[str], text: str) -> Facts
 
 
 def picture_of_rows(text: str, *, shape: tuple[int, int], signed: bool = False, square: bool = True, x: str = "") -> Facts:
-    """Return an image that the page's script gives, of so many rows and columns, with square cells or as wide as its place.
+    """Return an image of `shape` (rows, columns), with square cells or as wide as its place. The page's script fills it.
 
     Rows: x, y, v, from 0 to 1, or from -1 to 1 if `signed`.
     """

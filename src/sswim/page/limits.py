@@ -40,11 +40,11 @@ class Limits(Options):
             check_integer(f"Limits: {name}", value, 1)
 
     def in_rasters(self, steps: int) -> int:
-        """Return how many neurons per layer rasters show that have so many steps in all."""
+        """Return how many neurons per layer are shown in rasters that have `steps` steps in all."""
         return max(1, min(self.neurons, 40 * self.values // max(steps, 1)))
 
     def one_by_one(self, steps: int) -> int:
-        """Return how many neurons per layer are shown one by one, with some curves of so many steps each."""
+        """Return how many neurons per layer are shown one by one, with some curves of `steps` steps each."""
         return max(1, min(self.neurons, self.values // (6 * steps)))
 
 

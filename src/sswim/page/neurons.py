@@ -150,7 +150,7 @@ def time_facts(layer: SpikingLayer, neuron: int, steps: int) -> Facts:
 
 def kernel_figure() -> Figure:
     """Return the figure of one neuron's kernel."""
-    text = "How strongly an input counts after so many steps."
+    text = "How strongly an input counts, by its age."
     spec = charts.lines_of_rows(1, "steps since the input", "kernel", text)
     return Figure("kernel", spec, "Kernel", text, (), Table("Kernel", ("steps since the input", "kernel")))
 
@@ -180,7 +180,7 @@ def kernel_section(network: SpikingNetwork) -> Section:
         values = [f"{shown(float(v.min()))} to {shown(float(v.max()))}" for v in (delays, supports)]
         name = str(layer.kernel).partition("(")[0]
         table.append((f"hidden {l + 1}", name, *values))
-    text = f"How strongly an input counts after so many steps, for {len(drawn)} neurons of the first layer."
+    text = f"How strongly an input counts, by its age, for {len(drawn)} neurons of the first layer."
     names = [f"neuron {i}, delay {shown(float(delays_of[i]), 3)}" for i in drawn]
     keys = [Key(charts.COLORS[n].removeprefix("@"), "line", words) for n, words in enumerate(names)]
     own = Table("Delays and supports of the drawn neurons", ("neuron", "delay, steps", "support, steps"), [

@@ -21,7 +21,7 @@ SIDE, WIDE, BARS = 48, 96, 24
 
 
 def smaller(picture: np.ndarray, rows: int = SIDE, columns: int = SIDE) -> np.ndarray:
-    """Return a picture with means over blocks, if it has more than so many rows or columns.
+    """Return a picture with means over blocks, if it has more than `rows` rows or `columns` columns.
 
     Examples
     --------

@@ -65,7 +65,7 @@ def neuron_section(
 
 
 def _figures(pair_known: bool, weights: int) -> list[Figure]:
-    """Return the figures of one neuron, which has so many weights at most."""
+    """Return the figures of one neuron, which has at most `weights` weights."""
     most, least = (
         Key("first", "line", "windows in which it fires most"),
         Key("second", "line", "windows in which it fires least"),

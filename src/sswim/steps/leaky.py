@@ -147,7 +147,7 @@ def rounded(weights: Tensor, bits: int) -> Tensor:
 
 
 def is_leaky(layer: SpikingLayer) -> bool:
-    """Return whether a layer consists of leaky integrate-and-fire neurons, with or without synapses, without delays.
+    """Return whether a layer consists of leaky integrate-and-fire neurons, with or without synapses, and whole delays.
 
     Examples
     --------
@@ -158,10 +158,7 @@ def is_leaky(layer: SpikingLayer) -> bool:
     >>> is_leaky(layer)
     True
     """
-    lead = {Exponential: 0.0, Alpha: -1.0}.get(type(layer.kernel))
-    return (
-        lead is not None
-        and isinstance(layer.refractory, Exponential)
-        and bool((layer.delays == lead).all() and (layer.biases == 0).all() and (layer.costs == -1).all())
-        and torch.equal(layer.supports, layer.refractory_supports)
-    )
+    if not isinstance(layer.kernel, Exponential | Alpha) or not isinstance(layer.refractory, Exponential) or not layer.spiking:
+        return False
+    plain = not bool(layer.biases.any()) and bool((layer.costs == -1).all())
+    return plain and torch.equal(layer.refractory_supports, layer.supports) and torch.equal(layer.delays, layer.delays.round())
