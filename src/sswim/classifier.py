@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -23,6 +22,8 @@ from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split
 from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
+from sswim.hidden import Fields, Hidden, check_fields, check_layers, event_encoder, suited
+from sswim.network.convolution import Convolution
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
 from sswim.paper import PAPER_CLASSES, Switches, paper_training
@@ -33,15 +34,11 @@ from sswim.readout.voltage import Spikes, Voltage
 from sswim.recordings import Recording, record_samples
 from sswim.report import Facts, Summary, summarize
 from sswim.sampling import STEPS, ResolvedSteps, Steps, sample_network
-from sswim.steps.fields import ReceptiveFields
-from sswim.steps.residual import PlainDepth
-from sswim.steps.weights import RandomWeights
 from sswim.updating import UpdatableClassifier
 
 __all__ = ["Classifier"]
 
 READOUTS: dict[str, ClassReadoutOptions] = {"direct": Counts(), "voltage": Voltage(), "spikes": Spikes()}
-Fields = str | Sequence[int] | None
 
 
 @dataclass(frozen=True)
@@ -59,19 +56,20 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
 
     Parameters
     ----------
-    hidden : sequence of int
-        One width per hidden layer.
+    hidden : sequence of int or Convolution, or "auto"
+        One width, or `Convolution`, per hidden layer. Default: filters for images, 1,000 neurons for everything else.
     encoder : str, SpikeEncoder, ExactEvents or None
-        How intensities become spikes: ``"image"`` (regular spikes on few steps), ``"rate"``, ``"poisson"`` (as in the paper),
-        ``"latency"``, or an object from `sswim.data` with other settings; inputs may have any shape then. None for inputs
+        How intensities become spikes: ``"image"`` (regular spikes on few steps, or currents if a `Convolution` follows), ``"rate"``, ``"poisson"`` (as in the paper),
+        ``"latency"``, ``"current"``, or an object from `sswim.data` with other settings; inputs may have any shape then. None for inputs
         (samples, steps, channels) that have a time of their own, `ExactEvents` for ragged samples of events (times, channels).
         ``"auto"`` is `ExactEvents` for events, None for inputs of three dimensions, and ``"image"`` otherwise.
     fields : "auto", sequence of int or None
-        Whether each neuron of the first layer sees a patch of the input only, see `sswim.steps.ReceptiveFields`: how channels
-        are laid out, such as (28, 28) for flattened images. ``"auto"`` takes the layout of images (samples, rows, columns)
-        that an encoder is named for, and of cameras' events. Training from scratch has no fields.
+        How channels are laid out, such as (28, 28) for flattened images. A `Convolution` needs that, and each neuron of a dense
+        first layer sees a patch only then, see `sswim.steps.ReceptiveFields`. ``"auto"`` takes the layout of images (samples,
+        rows, columns) that an encoder is named for, and of cameras' events. Training from scratch has no fields.
     kernel : str, callable, or sequence of these
-        Kernels of the hidden layers, as in `Forecaster`. Default: ``"hat"``, or the neurons of a `profile`.
+        Kernels of the hidden layers, as in `Forecaster`. Default: ``"hat"``, the neurons of a `profile`, or neurons that
+        integrate without a leak for images that enter a `Convolution` as currents.
     readout : {"direct", "voltage", "spikes"}, Counts, Voltage or Spikes
         ``"direct"`` reads how often each neuron of every layer fired. With the others the output layer's voltages follow the
         paper's surrogate, and the class is that of the largest integral, or of the most spikes.
@@ -114,7 +112,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
 
     def __init__(
         self,
-        hidden: Sequence[int] = (1000,),
+        hidden: Sequence[int | Convolution] | str = "auto",
         *,
         encoder: str | SpikeEncoder | ExactEvents | None = "auto",
         fields: Fields = "auto",
@@ -183,8 +181,10 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """
         options, adder = self._resolved(), self._adder(checkpoint)
         classes, labels = self._labels(y)
-        inputs, values = InputEncoder.fit(X, self.encoder)
+        inputs, values = InputEncoder.fit(X, event_encoder(X, self.encoder, self.hidden))
         self._check(inputs, values, classes, labels, options)
+        hidden = suited(self.hidden, self.encoder, self.kernel, self.fields, inputs, options.steps, options.neurons)
+        inputs = hidden.inputs
         with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:
             seed = samples_seed(run.random.seed)
             order, kept = training_order(values, torch.from_numpy(labels), self.validation, seed)
@@ -195,9 +195,9 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             if self.class_weight is not None:
                 weights = torch.from_numpy(compute_class_weight(self.class_weight, classes=classes, y=classes[labels]))
             samples = labelled_samples(inputs, values[order], shuffled, len(classes), options.readout, seed, weights)
-            split, network = Split.at(samples, kept), self._network(inputs, len(classes), options, run)
+            split, network = Split.at(samples, kept), self._network(hidden, len(classes), options, run)
             if options.training is None or not options.training.from_scratch:
-                report = sample_network(network, split, self._steps(inputs, options), options.readout, run)
+                report = sample_network(network, split, hidden.steps, options.readout, run)
             else:
                 report = start_from_scratch(network, split, options.training, run)
             if options.training is not None:
@@ -211,9 +211,9 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         """Check every option, and return them as objects; all mistakes are reported at once."""
         mistakes = Mistakes()
         check = mistakes.check
+        layers = check(check_layers, "hidden", self.hidden) or (1,)
         check_estimator(
             mistakes,
-            hidden=self.hidden,
             validation=self.validation,
             dtype=self.dtype,
             device=self.device,
@@ -222,7 +222,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         )
         neurons = neurons_of(self.profile, self.kernel, "hat", self.training, mistakes)
         with mistakes.collect():
-            resolve_kernels("kernel", neurons.kernel, len(self.hidden) if isinstance(self.hidden, Sequence) else 1)
+            resolve_kernels("kernel", neurons.kernel, len(layers) if isinstance(layers, Sequence) else 1)
         steps = check(resolve_kind, "steps", self.steps, STEPS, Steps)
         readout = check(resolve_kind, "readout", self.readout, READOUTS, Counts, Voltage)
         options = _Options(
@@ -234,20 +234,15 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         with mistakes.collect():
             check_encoder("encoder", self.encoder)
         with mistakes.collect():
-            self._check_layout()
+            check_fields(self.fields)
+        if self.training is not None and any(isinstance(layer, Convolution) for layer in layers):
+            with mistakes.collect():
+                raise ValueError("training: a Convolution is sampled, not trained: pass training=None.")
         if self.class_weight is not None and (not isinstance(options.readout, Counts) or self.training is not None):
             with mistakes.collect():
                 raise ValueError("class_weight needs readout='direct' and training=None: nothing else weighs classes.")
         mistakes.report()
         return options
-
-    def _check_layout(self) -> None:
-        """Refuse a layout of channels that is none."""
-        if self.fields is None or self.fields == "auto":
-            return
-        layout = [] if isinstance(self.fields, str) or not isinstance(self.fields, Iterable) else list(self.fields)
-        if not layout or not all(isinstance(n, (int, np.integer)) and n >= 1 for n in layout):
-            raise ValueError(f"fields must be 'auto', None or a layout of channels such as (28, 28), got {self.fields!r}.")
 
     def _labels(self, y: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return the classes, and the number of each sample's class."""
@@ -275,35 +270,24 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         if len(classes) < 2:
             raise ValueError(f"y must hold at least two classes, got one class: {classes[0]!r}.")
 
-    def _steps(self, inputs: InputEncoder, options: _Options) -> ResolvedSteps:
-        """Return the steps, with weights within receptive fields if there are any."""
-        steps = options.steps
-        if isinstance(steps.weights, RandomWeights):
-            steps = replace(steps, depth=PlainDepth())  # residuals do not matter to random weights
-        fields = inputs.layout if self.fields == "auto" else self.fields
-        if fields is None or (self.fields == "auto" and (inputs.encoder is None or len(inputs.layout) < 2)):
-            return steps
-        shape = tuple(int(n) for n in fields)
-        if math.prod(shape) != inputs.channels:
-            raise ValueError(f"fields: a layout of {shape} has {math.prod(shape)} channels, but X has {inputs.channels}.")
-        return replace(steps, weights=ReceptiveFields(shape, steps.weights))
-
-    def _network(self, inputs: InputEncoder, classes: int, options: _Options, run: Run) -> SpikingNetwork:
+    def _network(self, hidden: Hidden, classes: int, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""
         dtype, horizon = torch.float64 if self.dtype == "float64" else torch.float32, options.readout.horizon
-        shape = Shape(inputs.channels, classes, inputs.steps, horizon, self.hidden, 0, run.budget, dtype)
+        inputs = hidden.inputs
+        shape = Shape(inputs.channels, classes, inputs.steps, horizon, hidden.widths, 0, run.budget, dtype)
         network = SpikingNetwork(
             inputs.channels,
             classes,
             window=inputs.steps,
             horizon=horizon,
-            hidden=self.hidden,
-            kernel=options.neurons.kernel,
-            refractory=options.neurons.refractory,
+            hidden=hidden.layers,
+            layout=hidden.layout,
+            kernel=hidden.neurons.kernel,
+            refractory=hidden.neurons.refractory,
             readout=options.readout.build(shape),
             dtype=dtype,
         )
-        return options.neurons.check(network).to(self.device)
+        return hidden.neurons.check(network).to(self.device)
 
     @property
     def classes_(self) -> np.ndarray:

@@ -21,7 +21,7 @@ from sswim.forecasts import ForecastModel, Forecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.inspection import InspectableForecaster
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
-from sswim.options import Mistakes, Run, Seed, check_choice, check_estimator, check_integer, resolve_kind
+from sswim.options import Mistakes, Run, Seed, check_choice, check_estimator, check_integer, check_widths, resolve_kind
 from sswim.paper import Switches, paper_training
 from sswim.profiles import Neurons, Profile, neurons_of
 from sswim.readout.base import ForecastReadoutOptions, Shape
@@ -251,9 +251,9 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
         check(check_integer, "horizon", self.horizon, 1)
         check(check_choice, "channels", self.channels, ("shared", "joint"))
         check(check_choice, "missing", self.missing, ("error", "interpolate"))
+        check(check_widths, "hidden", self.hidden)
         check_estimator(
             mistakes,
-            hidden=self.hidden,
             validation=self.validation,
             dtype=self.dtype,
             device=self.device,

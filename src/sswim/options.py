@@ -245,7 +245,6 @@ class Mistakes:
 def check_estimator(
     mistakes: Mistakes,
     *,
-    hidden: object,
     validation: object,
     dtype: object,
     device: object,
@@ -253,7 +252,6 @@ def check_estimator(
     random_state: object,
 ) -> None:
     """Check the parameters that both estimators have."""
-    mistakes.check(check_widths, "hidden", hidden)
     mistakes.check(check_fraction, "validation", validation)
     mistakes.check(check_choice, "dtype", dtype, ("float32", "float64"))
     mistakes.check(check_device, "device", device)
@@ -292,7 +290,7 @@ def check_seed(name: str, value: object) -> object:
 class Randomness:
     """One generator per step and layer, all from one seed: swapping one step leaves the draws of the others alone."""
 
-    STEPS = ("batch", "pairs", "weights", "temporal", "shuffle")
+    STEPS = ("batch", "pairs", "weights", "temporal", "shuffle", "patches")
 
     def __init__(self, random_state: Seed = None) -> None:
         if random_state is None:

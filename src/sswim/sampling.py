@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sswim.data.tensors import as_samples, as_split
 from sswim.data.windows import Samples, Split, batches, require_finite
+from sswim.network.convolution import ConvolutionLayer
 from sswim.network.events import EventBatch, event_response, filter_events
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.layer import Workspace, filter_signals
@@ -33,6 +34,7 @@ from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
 from sswim.steps.base import Depth, Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
 from sswim.steps.leaky import rounded
+from sswim.steps.patches import PATCHES, ByPatches, Patches, patches_of
 from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, draw_pairs
 from sswim.steps.residual import DEPTH
 from sswim.steps.temporal import TEMPORAL
@@ -54,12 +56,13 @@ def sample_network(network: SpikingNetwork, split: Split, steps: ResolvedSteps, 
         set_times(network, l, signals, steps.temporal)  # line 3, op_t: tau, sigma, varsigma
         filters = layer.filters(signals.shape[1], network.steps)  # (N, S, I)
         state = LayerState(network, l, layer, filters, signals, batch, split.train, run, batch.events if l == 1 else None)
-        way = steps.way(state)
+        seen = patches_of(state, steps.patches)  # the samples of a convolution are patches
+        way = steps.way(seen)
         report = way.draw_pairs()  # lines 4 to 11: P and one pair per neuron
         way.set_weights()  # lines 12 and 13, op_w: w~
-        normalize(state, steps.normalizer)  # lines 14 and 15, op_n: W, b, c
+        normalize(seen, steps.normalizer)  # lines 14 and 15, op_n: W, b, c
         signals = fire_layer(state)  # (N, S, M), the input of the next layer
-        reports.append(replace(report, rates=_rates(signals)))
+        reports.append(replace(report, rates=layer.rates(signals)))
     solution = readout.solve(network, split, batch, signals, run)  # lines 16 to 18: the output layer
     size = network.batch_size(run.budget)
     return SamplingReport(reports, solution, len(split.train), len(split.held_out), size, run.records)
@@ -145,6 +148,8 @@ class Steps(Options):
         unexplained, for a readout that reads all layers.
     initial_batch : int
         :math:`\tilde M`, the number of samples that everything but the output weights is computed from.
+    patches : str or Patches
+        How the patches are drawn that a `Convolution` is sampled from: ``"whitened"`` or ``"plain"``.
     """
 
     temporal: str | Temporal = "grid"
@@ -158,6 +163,7 @@ class Steps(Options):
     span: str = "all"
     depth: str | Depth = "plain"
     initial_batch: int = 1000
+    patches: str | Patches = "whitened"
 
     def resolved(self, mistakes: Mistakes) -> ResolvedSteps:
         """Return the objects that all names stand for; what is wrong goes to `mistakes`."""
@@ -176,6 +182,7 @@ class Steps(Options):
             check(check_choice, "span", self.span, ("all", "window")),
             check(resolve, "depth", self.depth, DEPTH, "way"),
             check(check_integer, "initial_batch", self.initial_batch, 2),
+            check(resolve_kind, "patches", self.patches, PATCHES, Patches),
         )
 
 
@@ -212,9 +219,12 @@ class ResolvedSteps:
     span: str
     depth: Depth
     initial_batch: int
+    patches: Patches
 
     def way(self, state: LayerState) -> Way:
         """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if `depth` says so."""
+        if isinstance(state.layer, ConvolutionLayer):
+            return ByPatches(self.patches, state, lambda seen: ByPairs(self, seen))
         found = None if state.l == 1 or isinstance(self.weights, RandomWeights) else self.depth.way(state)
         return ByPairs(self, state) if found is None else found
 
@@ -246,7 +256,8 @@ def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) ->
         order = random_order(len(train), max(count, ORDERED), run.random("batch"))
         x, targets = train.inputs(order[:count]), train.targets(order[:count])  # (M, O, D), (M, H, C)
         require_finite(x, targets)
-        signals = (x if isinstance(x, Tensor) else x.dense()).to(like).permute(2, 1, 0).contiguous()  # (D, O, M)
+        signals = network.signals(x if isinstance(x, Tensor) else x.dense())  # (D, O, M)
+        assert isinstance(signals, Tensor)
     return InitialBatch(order, signals, targets.to(like), x if isinstance(x, EventBatch) and not x.whole else None)
 
 
@@ -340,14 +351,17 @@ def normalize(state: LayerState, step: Normalizer) -> None:
 
 
 def fire_layer(state: LayerState) -> Tensor:
-    """Return the spikes (neurons, steps, batch) of a layer on the initial batch, uint8."""
+    """Return the spikes (neurons, steps, batch) of a layer on the initial batch, or pooled ones, as small integers."""
     layer, filters, work = state.layer, state.filters, Workspace()
-    shape = layer.neurons, state.network.steps, state.signals.shape[2]
-    spikes = torch.empty(shape, dtype=torch.uint8, device=filters.device)
+    shape = layer.outputs, state.network.steps, state.signals.shape[2]
+    spikes = torch.empty(shape, dtype=layer.spike_dtype, device=filters.device)
     with state.run.step(f"layer {state.l}: spikes"):
         for part in state.run.count(_parts(state)):
-            v = _response(state, part, work).add_(layer.biases[:, None, None])
-            spikes[:, :, part] = layer.fire(v).to(torch.uint8)
+            if isinstance(layer, ConvolutionLayer):
+                v = layer.potentials(state.signals[:, :, part], filters)
+            else:
+                v = _response(state, part, work).add_(layer.biases[:, None, None])
+            spikes[:, :, part] = layer.fire(v).to(spikes.dtype)
     return spikes
 
 
@@ -363,8 +377,3 @@ def _response(state: LayerState, part: slice, work: Workspace) -> Tensor:
 def _parts(state: LayerState) -> list[slice]:
     """Cut the initial batch into parts that fit into memory."""
     return batches(state.signals.shape[2], state.network.batch_size(state.run.budget))
-
-
-def _rates(spikes: Tensor) -> Tensor:
-    """Return spikes per step (neurons,) from spikes (neurons, steps, batch)."""
-    return (spikes.sum(dim=(1, 2), dtype=torch.float64) / spikes[0].numel()).cpu()

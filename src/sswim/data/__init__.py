@@ -4,7 +4,7 @@ from sswim.data.cochlea import Cochlea
 from sswim.data.events import EventStreams, ExactEvents, StoredEvents, as_events
 from sswim.data.rows import RowSource
 from sswim.data.scaling import SCALINGS, Scaling
-from sswim.data.spikes import ENCODERS, Latency, Poisson, Rate, SpikeEncoder
+from sswim.data.spikes import ENCODERS, Current, Latency, Poisson, Rate, SpikeEncoder
 from sswim.data.stored import open_rows
 from sswim.data.tensors import TensorSamples, Windows
 from sswim.data.windows import Samples, Subset
@@ -17,6 +17,7 @@ __all__ = [
     "EventBatch",
     "EventStreams",
     "ExactEvents",
+    "Current",
     "Latency",
     "Poisson",
     "Rate",

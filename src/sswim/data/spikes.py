@@ -15,7 +15,7 @@ from torch import Tensor
 from sswim.network.events import EventBatch
 from sswim.options import Options, check_integer, check_positive
 
-__all__ = ["ENCODERS", "Latency", "Poisson", "Rate", "SpikeEncoder"]
+__all__ = ["ENCODERS", "Current", "Latency", "Poisson", "Rate", "SpikeEncoder"]
 
 
 class SpikeEncoder(Protocol):
@@ -132,10 +132,29 @@ class Latency(_Timed):
         return spikes.scatter_(1, time[:, None], (intensity > 0).to(intensity.dtype)[:, None])
 
 
+@dataclass(frozen=True)
+class Current(_Timed):
+    """No spikes: each channel is a current that stays the same at all steps. The first hidden layer makes the first spikes.
+
+    Examples
+    --------
+    >>> Current(steps=3).encode(torch.tensor([[0.5, 1.0]]), torch.Generator())[0].T
+    tensor([[0.5000, 0.5000, 0.5000],
+            [1.0000, 1.0000, 1.0000]])
+    """
+
+    steps: int = 8
+
+    def encode(self, intensity: Tensor, generator: torch.Generator) -> Tensor:
+        """Map intensities (samples, channels) to currents (samples, steps, channels), without a copy."""
+        return intensity[:, None].expand(-1, self.steps, -1)
+
+
 # Images do with few steps, which is quick and loses nothing.
 ENCODERS: dict[str, SpikeEncoder] = {
     "image": Rate(steps=15, rate=1.0),
     "poisson": Poisson(),
     "rate": Rate(),
     "latency": Latency(),
+    "current": Current(),
 }

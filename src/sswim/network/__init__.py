@@ -1,5 +1,6 @@
 """Networks of spike response neurons: kernels, layers, simulation, and gradients through them."""
 
+from sswim.network.convolution import Convolution, ConvolutionLayer
 from sswim.network.kernels import (
     KERNELS,
     REFRACTORY_KERNELS,
@@ -24,6 +25,8 @@ __all__ = [
     "Activity",
     "Alpha",
     "Arctan",
+    "Convolution",
+    "ConvolutionLayer",
     "Exponential",
     "FastSigmoid",
     "FunctionKernel",

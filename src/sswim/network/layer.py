@@ -197,6 +197,33 @@ class SpikingLayer(nn.Module):
         """Number of neurons (or channels) that this layer listens to."""
         return self.weights.shape[1]
 
+    @property
+    def inputs(self) -> int:
+        """Number of signals that it takes: one from each sender."""
+        return self.senders
+
+    @property
+    def outputs(self) -> int:
+        """Number of spike trains that it puts out: one of each neuron."""
+        return self.neurons
+
+    def numbers(self, steps: int) -> int:
+        """Return how many numbers a sample takes while the layer is simulated: projection, potentials, spikes, traces."""
+        return 5 * self.neurons * steps
+
+    @property
+    def spike_dtype(self) -> torch.dtype:
+        """Integers that hold what the layer puts out at a step."""
+        return torch.uint8
+
+    def rates(self, spikes: Tensor) -> Tensor:
+        """Return spikes per step of each neuron (neurons,), float64, from those that it puts out, (neurons, steps, batch)."""
+        return (spikes.sum(dim=(1, 2), dtype=torch.float64) / spikes[0].numel()).cpu()
+
+    def counts(self, signals: Tensor | EventBatch, filters: Tensor) -> Tensor | None:
+        """Return how often neurons fire at all steps (neurons, batch), if that needs no simulation. Here it does."""
+        return None
+
     def forward(self, x: Tensor) -> Tensor:
         """Map values or spikes (batch, time, senders) to spikes, or potentials, (batch, time, neurons), with gradients."""
         if x.ndim != 3 or x.shape[2] != self.senders:

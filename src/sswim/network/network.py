@@ -11,12 +11,13 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from sswim.network.convolution import Convolution, ConvolutionLayer, constant_in_time, hidden_layers, hidden_shapes
 from sswim.network.events import EventBatch
 from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, exporting, resolve_kernel
 from sswim.network.layer import SpikingLayer, Stream, Workspace, decays
 from sswim.network.output import Readout, VoltageReadout
 from sswim.network.surrogates import SURROGATES, Surrogate
-from sswim.options import check_integer, check_widths, resolve
+from sswim.options import check_integer, resolve
 
 __all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork", "resolve_kernels"]
 
@@ -62,8 +63,10 @@ class SpikingNetwork(nn.Module):
         Number of input channels :math:`D_{in}` and of outputs :math:`D_{out}`.
     window, horizon : int
         Length :math:`O` of the input and :math:`H` of the output.
-    hidden : sequence of int
-        One width per hidden layer.
+    hidden : sequence of int or Convolution
+        One width, or `Convolution`, per hidden layer.
+    layout : sequence of int, optional
+        How inputs are laid out, such as (28, 28), for a `Convolution`. Default: in a row.
     start : int, optional
         First output step :math:`T`. Default: `window`.
     kernel : str, callable, or sequence of these
@@ -109,7 +112,8 @@ class SpikingNetwork(nn.Module):
         *,
         window: int,
         horizon: int,
-        hidden: Sequence[int] = (750,),
+        hidden: Sequence[int | Convolution] = (750,),
+        layout: Sequence[int] | None = None,
         start: int | None = None,
         kernel: KernelName | Sequence[KernelName] = "morlet",
         output_kernel: KernelName = "hat",
@@ -122,7 +126,7 @@ class SpikingNetwork(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        widths = [check_integer("inputs", inputs, 1), *check_widths("hidden", hidden)]
+        check_integer("inputs", inputs, 1)
         self.window, self.horizon = check_integer("window", window, 1), check_integer("horizon", horizon, 1)
         self.start = self.window if start is None else check_integer("start", start, 0)
         if self.start + self.horizon < self.window:
@@ -133,14 +137,15 @@ class SpikingNetwork(nn.Module):
             raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
         self.kernels = resolve_kernels("kernel", kernel, len(hidden))
         self.refractory = resolve_kernel(refractory, "refractory", REFRACTORY_KERNELS)
+        self.layout = None if layout is None else tuple(int(n) for n in layout)
+        shapes = hidden_shapes(inputs, hidden, self.layout)
         self.layers = nn.ModuleList(  # type: ignore[assignment]
-            SpikingLayer(senders, neurons, k, self.refractory, dtype=dtype)
-            for senders, neurons, k in zip(widths, widths[1:], self.kernels, strict=False)
+            hidden_layers(inputs, shapes, self.kernels, self.refractory, dtype)
         )
         check_integer("outputs", outputs, 1)
         if readout is None:
             readout = VoltageReadout(
-                widths[-1],
+                self.layers[-1].outputs,
                 outputs,
                 resolve_kernel(output_kernel, "output_kernel"),
                 self.refractory,
@@ -158,7 +163,7 @@ class SpikingNetwork(nn.Module):
     @property
     def inputs(self) -> int:
         """Number of input channels."""
-        return self.layers[0].senders
+        return self.layers[0].inputs
 
     @property
     def outputs(self) -> int:
@@ -167,8 +172,14 @@ class SpikingNetwork(nn.Module):
 
     @property
     def hidden(self) -> tuple[int, ...]:
-        """One width per hidden layer."""
-        return tuple(layer.neurons for layer in self.layers)
+        """Number of spike trains that each hidden layer puts out: its width, or that of its pooled spikes."""
+        return tuple(layer.outputs for layer in self.layers)
+
+    @property
+    def convolutions(self) -> tuple[Convolution | None, ...]:
+        """The `Convolution` of each hidden layer, None for a dense one; nothing if all are dense."""
+        found = tuple(layer.grid.shape if isinstance(layer, ConvolutionLayer) else None for layer in self.layers)
+        return found if any(found) else ()
 
     @property
     def steps(self) -> int:
@@ -179,14 +190,15 @@ class SpikingNetwork(nn.Module):
         """Return how many samples to simulate at once within a memory budget in bytes."""
         itemsize = self.readout.weights.element_size()
         fixed = sum(layer.neurons * self.steps * self.steps for layer in self.layers) * itemsize
-        # Projection, potentials and spikes of the widest layer, its traces, and what the layer before still holds.
-        each = 5 * max(self.hidden) * self.steps * itemsize
+        # What the widest layer takes, and what the layer before still holds.
+        each = max(layer.numbers(self.steps) for layer in self.layers) * itemsize
         return max(8, min(512, int((memory - fixed) / each)))
 
     def check_memory(self, memory: int) -> None:
         """Refuse hidden layers whose kernels, and whose products, take far more than a memory budget in bytes."""
         itemsize = self.readout.weights.element_size()
-        kernels = sum(n * self.steps * (self.steps if l else self.window) for l, n in enumerate(self.hidden)) * itemsize
+        neurons = [layer.neurons for layer in self.layers]
+        kernels = sum(n * self.steps * (self.steps if l else self.window) for l, n in enumerate(neurons)) * itemsize
         needed = kernels + 8 * sum(self.hidden) ** 2
         if needed > 4 * memory:
             raise ValueError(
@@ -207,6 +219,12 @@ class SpikingNetwork(nn.Module):
             return x
         if x.ndim != 3 or x.shape[1:] != (self.window, self.inputs):
             raise ValueError(f"x must have shape (batch, window={self.window}, inputs={self.inputs}), got {tuple(x.shape)}.")
+        if constant_in_time(x) and isinstance(self.layers[0], ConvolutionLayer):
+            return self.signals_of(x[:, :1]).expand(-1, self.window, -1)
+        return self.signals_of(x)
+
+    def signals_of(self, x: Tensor) -> Tensor:
+        """Bring values (batch, steps, inputs) to the layout (inputs, steps, batch), dtype and device of the network."""
         w = self.readout.weights
         return x.to(dtype=w.dtype, device=w.device).permute(2, 1, 0).contiguous()
 
@@ -307,6 +325,10 @@ class SpikingNetwork(nn.Module):
         decay = decays(torch.tensor(constants), age).to(filters[0])  # (K, O)
 
         def read(x: Inputs) -> Tensor:
+            if len(filters) == 1 and bool((decay == 1).all()):
+                counts = self.layers[0].counts(self.signals(x), filters[0])  # (N, B)
+                if counts is not None:
+                    return counts.repeat_interleave(len(decay), dim=0)
             spikes = self.hidden_spikes(x, filters, work)
             return torch.cat([torch.matmul(decay, a).flatten(0, 1) for a in spikes])  # (N K, B)
 

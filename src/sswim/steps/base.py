@@ -195,6 +195,21 @@ class Statistics(Protocol):
         """Maximum."""
         ...
 
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        ...
+
+    @property
+    def last_mean(self) -> Tensor:
+        """Mean, over samples, of the potential at the last step."""
+        ...
+
+    @property
+    def last_deviation(self) -> Tensor:
+        """Standard deviation, over samples, of the potential at the last step."""
+        ...
+
 
 class Normalizer(Protocol):
     """Scale and bias that give each hidden neuron a healthy potential (``op_n_ms``, ``op_n_fl``)."""

@@ -22,7 +22,7 @@ from sswim.network.layer import SpikingLayer
 from sswim.options import Options, check_integer, check_positive
 from sswim.steps.base import Statistics
 
-__all__ = ["BITS", "LeakyScale", "LeakyTimes", "check_bits", "is_leaky", "rounded"]
+__all__ = ["BITS", "IntegrateScale", "LeakyScale", "LeakyTimes", "check_bits", "is_leaky", "rounded"]
 
 # Bits that weights may have.
 BITS = range(2, 17)
@@ -125,6 +125,53 @@ class LeakyScale(Options):
         threshold = torch.minimum(threshold, within)
         alpha = torch.where(turned, -1, 1) / threshold
         return alpha, torch.zeros_like(alpha), -torch.ones_like(alpha)
+
+
+@dataclass(frozen=True)
+class IntegrateScale(Options):
+    r"""Scale neurons without a leak such that they count: how far above its threshold the sum of a neuron's input ends.
+
+    Without a leak the potential at the last step is the sum `r` of the input, and spikes of cost 1 take 1 away each. With `E`
+    and `S` the mean and deviation of `r` over samples, and `T` steps, a neuron fires about
+
+    .. math:: n = T \frac{r - \theta_i}{\theta^{top} - \theta_i}, \quad
+        \theta_i = \max(E + \Phi^{-1}(q_i) S, 0), \quad \theta^{top} = E + z S
+
+    times, if that is between 0 and `T`: never at the threshold :math:`\theta_i`, at all steps at the top. The parts
+    :math:`q_i` are spread evenly between `low` and `high`.
+
+    Parameters
+    ----------
+    low, high : float
+        Least and largest part of the samples that are below the threshold, if `r` were normal.
+    top : float
+        `z`, in deviations.
+    bits : int, optional
+        As in `LeakyScale`.
+    """
+
+    low: float = 0.45
+    high: float = 0.95
+    top: float = 3.5
+    bits: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high < 1:
+            raise ValueError(f"IntegrateScale: 0 < low <= high < 1 must hold, got low={self.low!r}, high={self.high!r}.")
+        check_positive("IntegrateScale: top", self.top)
+        check_bits("IntegrateScale: bits", self.bits)
+
+    def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
+        """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
+        E, S = statistics.last_mean, statistics.last_deviation.clamp_min(1e-12)
+        i = torch.arange(1, len(S) + 1, dtype=S.dtype, device=S.device)
+        q = self.low + (self.high - self.low) * ((i * 0.7548776662466927) % 1)
+        threshold = (E + torch.special.ndtri(q) * S).clamp_min(0)
+        # A neuron whose input is negative for nearly all samples still has a range.
+        top = torch.maximum(E + self.top * S, threshold + S)
+        alpha = statistics.steps / (top - threshold)
+        # From 0.5 on, so that a count is that of the nearest integer.
+        return alpha, 0.5 - alpha * threshold, -torch.ones_like(alpha)
 
 
 def check_bits(argument: str, bits: int | None) -> None:

@@ -180,7 +180,7 @@ def _left_unexplained(network: SpikingNetwork, samples: Samples, depth: int, run
 
     The latter has the shape (samples, horizon * outputs).
     """
-    constants, width = network.readout.constants, network.layers[depth - 1].neurons
+    constants, width = network.readout.constants, network.layers[depth - 1].outputs
     seen = [*constants, *([] if math.inf in constants else [math.inf])]  # the trace that never fades is the count
     look, counts, traces, targets = network.trace_reader(seen, depth), [], [], []
     for part in run.count(batches(len(samples), network.batch_size(run.budget))):

@@ -13,7 +13,7 @@ from torch import Tensor
 from sswim.options import Options, check_choice, check_positive
 from sswim.regression import safe_eigh
 from sswim.steps.base import Normalizer, Statistics, Weights
-from sswim.steps.leaky import LeakyScale
+from sswim.steps.leaky import IntegrateScale, LeakyScale
 
 __all__ = [
     "NORMALIZERS",
@@ -169,16 +169,22 @@ class PotentialStatistics:
     ----------
     mean, deviation, maximum : Tensor of shape (neurons,)
         Expected temporal mean :math:`E`, expected temporal standard deviation :math:`S`, and maximum :math:`M`.
+    steps : int
+    last_mean, last_deviation : Tensor of shape (neurons,)
+        Mean and standard deviation, over samples, of the potential at the last step.
     """
 
     def __init__(self) -> None:
-        self.samples = 0
+        self.samples = self.steps = 0
+        self._last: tuple[Tensor | float, Tensor | float] = 0.0, 0.0
         self._mean: Tensor | float = 0.0
         self._deviation: Tensor | float = 0.0
         self.maximum: Tensor = torch.tensor(-torch.inf)
 
     def update(self, potentials: Tensor) -> None:
         """Add a batch of shape (neurons, steps, batch), which is overwritten."""
+        last = potentials[:, -1].double()
+        self._last, self.steps = (self._last[0] + last.sum(dim=1), self._last[1] + last.square().sum(dim=1)), potentials.shape[1]
         top, mean = potentials.amax(dim=(1, 2)), potentials.mean(dim=1, keepdim=True)  # (N,), (N, 1, B)
         deviation = potentials.sub_(mean).square_().mean(dim=1).sqrt()  # four times as fast as torch.std
         self._mean = self._mean + mean.double().sum(dim=(1, 2))
@@ -195,6 +201,16 @@ class PotentialStatistics:
     def deviation(self) -> Tensor:
         """Expected temporal standard deviation."""
         return torch.as_tensor(self._deviation) / self.samples
+
+    @property
+    def last_mean(self) -> Tensor:
+        """Mean of the potential at the last step."""
+        return torch.as_tensor(self._last[0]) / self.samples
+
+    @property
+    def last_deviation(self) -> Tensor:
+        """Standard deviation of the potential at the last step."""
+        return (torch.as_tensor(self._last[1]) / self.samples - self.last_mean.square()).clamp_min(0).sqrt()
 
 
 def _silence_correction(maximum: Tensor, margin: float) -> Tensor:
@@ -334,4 +350,5 @@ NORMALIZERS: dict[str, Normalizer] = {
     "fluctuation": Fluctuation(),
     "diverse": Diverse(),
     "leaky": LeakyScale(),
+    "integrate": IntegrateScale(),
 }
