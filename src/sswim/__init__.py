@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sswim.data.scaling import Scaling
     from sswim.forecaster import Forecaster
     from sswim.gradient import FromScratch, Gradient, finetune, initialize
+    from sswim.network.convolution import Convolution
     from sswim.network.network import SpikingNetwork
     from sswim.readout import Counts, Direct, Spikes, Traces, Trajectory, Voltage
     from sswim.regression import FixedLambda, LambdaSearch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Classifier",
+    "Convolution",
     "Counts",
     "Direct",
     "FixedLambda",
@@ -51,6 +53,7 @@ _HOMES = {
     **dict.fromkeys(("FixedLambda", "LambdaSearch"), "sswim.regression"),
     **dict.fromkeys(("Steps", "sample"), "sswim.sampling"),
     "Classifier": "sswim.classifier",
+    "Convolution": "sswim.network.convolution",
     "Forecaster": "sswim.forecaster",
     "Scaling": "sswim.data.scaling",
     "SpikingNetwork": "sswim.network.network",

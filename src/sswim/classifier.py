@@ -59,10 +59,11 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
     hidden : sequence of int or Convolution, or "auto"
         One width, or `Convolution`, per hidden layer. Default: filters for images, 1,000 neurons for everything else.
     encoder : str, SpikeEncoder, ExactEvents or None
-        How intensities become spikes: ``"image"`` (regular spikes on few steps, or currents if a `Convolution` follows), ``"rate"``, ``"poisson"`` (as in the paper),
-        ``"latency"``, ``"current"``, or an object from `sswim.data` with other settings; inputs may have any shape then. None for inputs
-        (samples, steps, channels) that have a time of their own, `ExactEvents` for ragged samples of events (times, channels).
-        ``"auto"`` is `ExactEvents` for events, None for inputs of three dimensions, and ``"image"`` otherwise.
+        How intensities become spikes: ``"image"`` (regular spikes on few steps; currents if a `Convolution` follows),
+        ``"rate"``, ``"poisson"`` (as in the paper), ``"latency"``, ``"current"``, or an object from `sswim.data` with other
+        settings; inputs may have any shape then. None for inputs (samples, steps, channels) that have a time of their own,
+        `ExactEvents` for ragged samples of events (times, channels). ``"auto"`` is `ExactEvents` for events, None for inputs of
+        three dimensions, and ``"image"`` otherwise.
     fields : "auto", sequence of int or None
         How channels are laid out, such as (28, 28) for flattened images. A `Convolution` needs that, and each neuron of a dense
         first layer sees a patch only then, see `sswim.steps.ReceptiveFields`. ``"auto"`` takes the layout of images (samples,

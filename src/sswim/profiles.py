@@ -65,13 +65,12 @@ class Profile(Options):
         senders = [layer.senders for layer in network.layers]
         found = {
             "inputs": (network.inputs, "channels"),
-            "hidden": (sum(network.hidden), "hidden neurons"),
-            "width": (max(network.hidden), "neurons in a layer"),
+            "hidden": (sum(layer.neurons * layer.places for layer in network.layers), "hidden neurons"),
+            "width": (max(layer.neurons for layer in network.layers), "neurons in a layer, or filters"),
             "layers": (len(network.hidden), "hidden layers"),
             "outputs": (outputs, "outputs (numbers to put out, times traces)"),
             "fan_in": (max(senders), "senders of a neuron"),
-            "weights": (sum(n * s for n, s in zip(network.hidden, senders, strict=True)) + network.readout.weights.numel(),
-                        "weights"),
+            "weights": (sum(layer.weights.numel() for layer in network.layers) + network.readout.weights.numel(), "weights"),
         }  # fmt: skip
         broken = []
         for limit, (count, what) in found.items():

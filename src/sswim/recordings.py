@@ -94,7 +94,7 @@ def _record(
 ) -> Recording:
     """Simulate batch by batch, if the result fits into memory."""
     like = network.readout.weights
-    each = network.steps * sum(network.hidden) * (1 + like.element_size() * potentials)
+    each = network.steps * sum(network.hidden) * ((4 if network.convolutions else 1) + like.element_size() * potentials)
     if each * len(samples) > memory:
         raise ValueError(
             f"X: the activity of {what} takes {each * len(samples) / 1e9:.3g} GB, but memory is {memory / 1e9:.3g} GB. Pass "
@@ -105,7 +105,7 @@ def _record(
     def empty(kind: type | np.dtype) -> list[np.ndarray]:
         return [np.empty((len(samples), network.steps, neurons), dtype=kind) for neurons in network.hidden]
 
-    spikes = empty(bool)
+    spikes = empty(np.int32 if network.convolutions else bool)  # pooled spikes are sums
     voltages = empty(np.float64 if like.element_size() == 8 else np.float32) if potentials else None
     filters = network.hidden_filters()
     size = max(samples.together, network.batch_size(memory) // samples.together * samples.together)
@@ -114,7 +114,7 @@ def _record(
         found = network.hidden_potentials(x, filters) if potentials else network.hidden_spikes(x, filters)
         for layer, values in enumerate(found):
             seen = values.permute(2, 1, 0).cpu().numpy()
-            spikes[layer][part] = seen >= 1
+            spikes[layer][part] = seen if network.convolutions else seen >= 1
             if voltages is not None:
                 voltages[layer][part] = seen
 

@@ -220,6 +220,12 @@ class Sums:
             self._eigen = values.clamp_min(0), vectors
         return self._eigen
 
+    def newton(self, slope: Tensor, lambda_: float) -> Tensor:
+        r"""Return a slope (outputs, features) times :math:`(G / 2 M + \lambda)^{-1}`, with `G` the Gram matrix."""
+        values, vectors = self.eigen()
+        curvature = values / (2 * max(self.samples, 1e-300))
+        return (slope @ vectors / (curvature + lambda_).clamp_min(1e-300)) @ vectors.T
+
     def condition(self, lambda_: Tensor) -> Tensor:
         r"""Return the condition number of the Gram matrix plus :math:`M \lambda`, for each lambda."""
         values, penalty = self.eigen()[0], self.samples * lambda_

@@ -341,7 +341,8 @@ def summarize(
         "layers": layers,
         "output": _output(network, report, population),
         "parameters": sum(p.numel() for p in network.parameters()),
-        "spikes_per_window": sum(float(made.rates.sum()) for made in report.layers) * network.steps,
+        "spikes_per_window": network.steps
+        * sum(layer.places * float(made.rates.sum()) for layer, made in zip(network.layers, report.layers, strict=True)),
         "samples": report.samples,
         "validation_samples": report.validation_samples,
         "batch_size": report.batch_size,

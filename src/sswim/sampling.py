@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 import numpy.typing as npt
@@ -34,8 +34,8 @@ from sswim.readout.base import Solver
 from sswim.report import LayerReport, SamplingReport
 from sswim.steps.base import Depth, Embedding, InitialBatch, LayerState, Metric, Normalizer, Pairs, Temporal, Way, Weights
 from sswim.steps.leaky import rounded
-from sswim.steps.patches import PATCHES, ByPatches, Patches, patches_of
 from sswim.steps.pairs import EMBEDDINGS, METRICS, PAIRS, VanRossum, draw_pairs
+from sswim.steps.patches import PATCHES, ByPatches, Patches, patches_of
 from sswim.steps.residual import DEPTH
 from sswim.steps.temporal import TEMPORAL
 from sswim.steps.weights import NORMALIZERS, WEIGHTS, PotentialStatistics, RandomWeights
@@ -163,7 +163,7 @@ class Steps(Options):
     span: str = "all"
     depth: str | Depth = "plain"
     initial_batch: int = 1000
-    patches: str | Patches = "whitened"
+    patches: str | Patches = field(default="whitened", metadata={"later": True})
 
     def resolved(self, mistakes: Mistakes) -> ResolvedSteps:
         """Return the objects that all names stand for; what is wrong goes to `mistakes`."""
@@ -224,9 +224,12 @@ class ResolvedSteps:
     def way(self, state: LayerState) -> Way:
         """Return how the weights of a layer are found: by pairs, or in deeper layers by residuals if `depth` says so."""
         if isinstance(state.layer, ConvolutionLayer):
-            return ByPatches(self.patches, state, lambda seen: ByPairs(self, seen))
+            return ByPatches(self.patches, state, self._by_pairs)
         found = None if state.l == 1 or isinstance(self.weights, RandomWeights) else self.depth.way(state)
         return ByPairs(self, state) if found is None else found
+
+    def _by_pairs(self, state: LayerState, lift: Callable[[Metric], Metric]) -> Way:
+        return ByPairs(replace(self, output_metrics={name: lift(m) for name, m in self.output_metrics.items()}), state)
 
 
 def random_order(count: int, most: int, generator: torch.Generator) -> Tensor:

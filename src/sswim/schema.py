@@ -9,7 +9,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, get_type_hints
 
 import numpy as np
@@ -24,6 +24,7 @@ from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder
 from sswim.forecasts import ForecastModel
 from sswim.network import SpikingNetwork, VoltageReadout
+from sswim.network.convolution import Convolution, Grid, hidden_shapes, widths_of
 from sswim.network.kernels import Kernel
 from sswim.network.surrogates import Surrogate
 from sswim.options import Options, check_choice, check_constants, check_integer, parse_memory
@@ -36,6 +37,10 @@ from sswim.report import SamplingReport
 from sswim.sealed import Damaged, check_keys, check_type
 
 __all__ = ["CLASSES", "NetworkSettings", "build", "check_model", "file_fields"]
+
+
+# Channels, and places times channels of a patch, that a file may ask for.
+MOST_PIXELS, MOST_PLACES = 10**8, 10**9
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class NetworkSettings:
     detach_refractory: bool
     checkpoint: bool
     readout: VoltageSettings | LagSettings | TraceSettings
+    convolutions: tuple[Convolution | None, ...] = field(default=(), metadata={"later": True})
+    layout: tuple[int, ...] | None = field(default=None, metadata={"later": True})
 
     @classmethod
     def of(cls, network: SpikingNetwork) -> Self:
@@ -99,15 +106,19 @@ class NetworkSettings:
         """Return the network of some tensors, if they have the right sizes."""
         if not self.kernels:
             raise Damaged("the network has no hidden layer")
-        widths = self._widths(state)
+        inputs, hidden = self._hidden(state)
+        shapes = hidden_shapes(inputs, hidden, self.layout)
+        widths = [inputs, *widths_of(shapes)]
+        self._check_senders(state, widths, shapes)
         dtype = state["layers.0.weights"].dtype
         made = self._readout(state, widths, dtype)
         found = SpikingNetwork(
-            widths[0],
+            inputs,
             made.outputs,
             window=self.window,
             horizon=self.horizon,
-            hidden=widths[1:],
+            hidden=hidden,
+            layout=self.layout,
             start=self.start,
             kernel=self.kernels,
             refractory=self.refractory,
@@ -124,19 +135,37 @@ class NetworkSettings:
         found.load_state_dict(dict(state))
         return found
 
-    def _widths(self, state: Mapping[str, Tensor]) -> list[int]:
-        """Return the numbers of inputs and of neurons of every hidden layer."""
+    def _hidden(self, state: Mapping[str, Tensor]) -> tuple[int, list[int | Convolution]]:
+        """Return the number of inputs, and the width or convolution of every hidden layer."""
         for name, size in (("window", self.window), ("horizon", self.horizon)):
             check_integer(name, size, 1)
-        widths: list[int] = []
-        for number in range(len(self.kernels)):
+        if self.convolutions and len(self.convolutions) != len(self.kernels):
+            raise Damaged(f"there are {len(self.kernels)} layers, and convolutions of {len(self.convolutions)}")
+        hidden: list[int | Convolution] = []
+        for number, shape in enumerate(self.convolutions or [None] * len(self.kernels)):
             weights = state.get(f"layers.{number}.weights")
             if weights is None or weights.ndim != 2 or 0 in weights.shape:
                 raise Damaged(f"the weights of layer {number} are no matrix")
-            if widths and weights.shape[1] != widths[-1]:
-                raise Damaged(f"layer {number} listens to {weights.shape[1]} neurons, but there are {widths[-1]}")
-            widths += [*([] if widths else [weights.shape[1]]), weights.shape[0]]
-        return widths
+            if shape is not None and shape.filters != weights.shape[0]:
+                raise Damaged(f"layer {number} must have {shape.filters} filters, got {weights.shape[0]}")
+            hidden.append(weights.shape[0] if shape is None else shape)
+        if self.layout is not None and not all(isinstance(n, int) and 0 < n < MOST_PIXELS for n in self.layout):
+            raise Damaged(f"channels cannot be laid out as {self.layout}")
+        inputs = state["layers.0.weights"].shape[1] if self.layout is None else math.prod(self.layout)
+        if inputs > MOST_PIXELS:
+            raise Damaged(f"a layout of {self.layout} has {inputs} channels")
+        return inputs, hidden
+
+    def _check_senders(self, state: Mapping[str, Tensor], widths: list[int], shapes: list[int | Grid]) -> None:
+        """Refuse layers that listen to others than there are, before anything is built."""
+        for number, (shape, senders) in enumerate(zip(shapes, widths, strict=False)):
+            wanted, found = shape.senders if isinstance(shape, Grid) else senders, state[f"layers.{number}.weights"].shape[1]
+            if found != wanted:
+                raise Damaged(f"layer {number} listens to {found} neurons, but there are {wanted}")
+            if isinstance(shape, Grid) and shape.places * max(shape.senders, shape.regions) > MOST_PLACES:
+                raise Damaged(
+                    f"layer {number} has {shape.places} places of {shape.senders} channels, and {shape.regions} regions"
+                )
 
     def _readout(
         self, state: Mapping[str, Tensor], widths: list[int], dtype: torch.dtype
@@ -221,7 +250,9 @@ def build(where: str, name: object, fields: Mapping[str, Any], optional: set[str
     kind = CLASSES.get(name) if isinstance(name, str) else None
     if kind is None:
         raise Damaged(f"{where} is of an unknown class {name!r}")
-    check_keys(where, {**fields, **dict.fromkeys(optional)}, file_fields(kind))
+    # Files of earlier versions lack some fields.
+    later = {field.name for field in dataclasses.fields(kind) if field.metadata.get("later")} - set(fields)
+    check_keys(where, {**fields, **dict.fromkeys(optional | later)}, file_fields(kind))
     if not issubclass(kind, Options):
         hints = get_type_hints(kind)
         for key, value in fields.items():
@@ -259,7 +290,7 @@ def check_model(model: ForecastModel | ClassModel) -> None:
 
 def _check_memory(found: SpikingNetwork) -> None:
     """Refuse a network whose filters take more memory than the machine has."""
-    taken = sum(found.hidden) * found.steps**2 * found.readout.weights.element_size()
+    taken = sum(layer.neurons for layer in found.layers) * found.steps**2 * found.readout.weights.element_size()
     try:
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
@@ -343,7 +374,7 @@ def _check_report(found: SpikingNetwork, made: SamplingReport) -> None:
     solution = made.solution
     if len(made.layers) != len(found.hidden):
         raise Damaged(f"the report tells of {len(made.layers)} layers, the network has {len(found.hidden)}")
-    for neurons, layer in zip(found.hidden, made.layers, strict=True):
+    for neurons, layer in zip([layer.neurons for layer in found.layers], made.layers, strict=True):
         if tuple(layer.rates.shape) != (neurons,) or not layer.rates.is_floating_point() or layer.pairs.ndim != 2:
             raise Damaged(f"the report of a layer of {neurons} neurons is of another")
     if not solution.lambdas.numel() or not solution.lambdas.is_floating_point():

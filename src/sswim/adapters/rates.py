@@ -65,10 +65,13 @@ class Pooled:
 
 
 class _Relative:
-    """Statistics in units of the gap to the threshold."""
+    """Statistics in units of the gap to the threshold; of the last step nothing more is known."""
+
+    steps = 1
 
     def __init__(self, sums: Pooled, gap: Tensor) -> None:
         self.mean, self.deviation, self.maximum = sums.mean / gap, sums.deviation / gap, sums.maximum / gap
+        self.last_mean, self.last_deviation = self.mean, self.deviation
 
 
 def scales(sums: Pooled, normalizer: Normalizer, response: Response, *, biased: bool) -> tuple[Tensor, Tensor]:

@@ -129,26 +129,26 @@ def spiking_layer(
 ) -> LayerCosts:
     """Return the costs of a layer, or of an output voltage.
 
-    Of its senders (senders,) and its neurons (neurons,), `arrived` and `sent` say how often they were active. The `steps` are
+    Of its inputs (inputs,) and its neurons (neurons,), `arrived` and `sent` say how often they were active. The `steps` are
     those of the input, those that are simulated, and those that its neurons are updated at.
     """
-    neurons, chip = Neurons.of(layer, steps[1]), is_leaky(layer)
-    updates, share = layer.neurons * steps[2], setting.share
+    neurons, chip, places = Neurons.of(layer, steps[1]), is_leaky(layer), layer.places
+    updates, share = layer.neurons * places * steps[2], setting.share
     compared = updates if layer.spiking else 0
     return LayerCosts(
         name,
         "spiking" if layer.spiking else "readout",
-        layer.neurons,
+        layer.neurons * places,
         parameters=_parameters(layer),
-        state=neurons.state,
+        state=neurons.state * places,
         spikes=float(sent.sum()) / share,
         updates=updates / share,
         neuron_accumulates=(compared + float((neurons.per_spike * sent.to(neurons.per_spike)).sum())) / share,
-        neuron_multiply_accumulates=float(neurons.per_update.sum()) * steps[2] / share,
+        neuron_multiply_accumulates=float(neurons.per_update.sum()) * places * steps[2] / share,
         bits=setting.bits,
         word=setting.word,
         chip_neurons=chip,
-        **setting.synapses(layer.weights.detach(), arrived, steps[0], spikes=spikes),  # type: ignore[arg-type]
+        **setting.synapses(layer.weights.detach(), layer.arrivals(arrived), steps[0] * places, spikes=spikes),  # type: ignore[arg-type]
     )
 
 

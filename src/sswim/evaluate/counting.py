@@ -134,12 +134,17 @@ def count_network(
     filters, steps_in = network.hidden_filters(steps=steps), min(network.window, steps)
     arrived, spiking, samples = torch.zeros(network.inputs, dtype=torch.float64), True, 0
     sent = [torch.zeros(n, dtype=torch.float64) for n in network.hidden]
+    fired = [torch.zeros(layer.neurons, dtype=torch.float64) for layer in network.layers]
     for seen in batches:
         spikes = network.hidden_spikes(seen.inputs, filters)
         counts, binary = _arrivals(seen.inputs, steps_in)
         arrived, spiking, samples = arrived + counts.cpu(), spiking and binary, samples + len(seen.inputs)
         for total, a in zip(sent, spikes, strict=True):
             total += a.sum(dim=(1, 2)).double().cpu()
+        for total, layer, x, f, a in zip(
+            fired, network.layers, [network.signals(seen.inputs), *spikes], filters, spikes, strict=False
+        ):
+            total += layer.fired(x, f, a)
         counter.add(seen, spikes)
     means = [total / samples for total in (arrived, *sent)]
     layers = [
@@ -147,7 +152,7 @@ def count_network(
             f"hidden {number}",
             layer,
             means[number - 1],
-            means[number],
+            fired[number - 1] / samples,
             (steps_in if number == 1 else steps, steps, steps),
             spiking or number > 1,
             setting,

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sswim.network.convolution import ConvolutionLayer
 from sswim.network.kernels import Alpha, Exponential
 from sswim.network.layer import SpikingLayer
 from sswim.network.network import SpikingNetwork
@@ -77,6 +78,8 @@ def _refuse(text: str) -> None:
 
 def _leaky(layer: SpikingLayer, name: str) -> LeakyLayer:
     mistakes = Mistakes()
+    if isinstance(layer, ConvolutionLayer):
+        _refuse(f"{name}: a Convolution pools over regions that overlap, for which there is no node; use dense layers.")
     kind = KINDS.get(type(layer.kernel))
     if kind is None:
         mistakes.check(_refuse, f"{name}: kernel must be Exponential() or Alpha(), got {layer.kernel}.")

@@ -65,6 +65,14 @@ class Plan:
         return self.inputs | ({"state": self.state} if self.state else {})
 
 
+def _refuse_convolutions(network: SpikingNetwork) -> None:
+    """Refuse what cannot be exported yet."""
+    if network.convolutions:
+        raise ValueError(
+            "model: a network with a Convolution cannot be exported yet. Use dense layers, such as hidden=(1000,)."
+        )
+
+
 def plan(model: object, form: str, dtype: str | None, batch: int | None) -> Plan:
     """Check what is to be exported, and return it as a module with examples; `batch` is their number, or None for any."""
     check_choice("form", form, FORMS)
@@ -86,6 +94,7 @@ def plan(model: object, form: str, dtype: str | None, batch: int | None) -> Plan
 
 def _of_network(network: SpikingNetwork, form: str, batch: int) -> Plan:
     """Return the plan of a bare network, whose inputs are those of `SpikingNetwork.forward`, or rows of these."""
+    _refuse_convolutions(network)
     readout, generator = network.readout, torch.Generator().manual_seed(0)
     if isinstance(readout, LagReadout) and (readout.sizes.groups > 1 or readout.sizes.known):
         raise ValueError(
@@ -128,6 +137,7 @@ def _of_forecaster(model: ForecastModel, form: str, dtype: torch.dtype, batch: i
 
 def _of_classifier(model: ClassModel, form: str, dtype: torch.dtype, batch: int) -> Plan:
     """Return the plan of a classifier, from samples to probabilities."""
+    _refuse_convolutions(model.network)
     inputs, encoder = model.inputs, model.inputs.encoder
     events = isinstance(encoder, ExactEvents)
     if isinstance(encoder, ExactEvents) and encoder.exact:

@@ -1,7 +1,7 @@
 r"""Convolutions: layers whose neurons look at every place of an image, a cochlea or a camera with the same weights.
 
-A filter is a neuron of definition ``def:ff_snn`` that exists once at each place. It listens to the patch of channels around that
-place. The spikes of neighbouring places are added up, *pooled*, and these sums are what the layer puts out. So a layer of
+A filter is a neuron of definition ``def:ff_snn`` that exists once at each place. It listens to the patch of channels around
+that place. The spikes of neighbouring places are added up, *pooled*, and these sums are what the layer puts out. So a layer of
 filters is a dense layer whose samples are patches, followed by a sum; this module adds nothing to the dynamics of a neuron.
 """
 
@@ -91,7 +91,7 @@ class Convolution(Options):
 
 def several(value: object) -> tuple[int, ...]:
     """Return one or several numbers as a tuple."""
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)  # type: ignore[arg-type, return-value]
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)  # type: ignore[return-value]
 
 
 def split_layout(layout: Sequence[int]) -> tuple[int, tuple[int, ...]]:
@@ -110,8 +110,8 @@ def split_layout(layout: Sequence[int]) -> tuple[int, tuple[int, ...]]:
         return 1, axes
     if len(axes) > 3 or axes[1] < min(axes[0], axes[2]) or axes[0] == axes[1] == axes[2]:
         raise ValueError(
-            f"hidden: a Convolution takes channels laid out along 1 or 2 axes, and a short first or last axis of maps (colours, "
-            f"polarities), got {axes}."
+            "hidden: a Convolution takes channels laid out along 1 or 2 axes, and a short first or last axis of maps "
+            f"(colours, polarities), got {axes}."
         )
     return (axes[0], axes[1:]) if axes[0] <= axes[2] else (axes[2], axes[:2])
 
@@ -174,6 +174,11 @@ class Grid:
         """Number of regions, of all sizes."""
         return sum(pool ** len(self.space) for pool in self.pools)
 
+    @property
+    def middle(self) -> int:
+        """Number of the place in the middle."""
+        return int(np.ravel_multi_index([n // 2 for n in self.across], self.across))
+
     def patches(self) -> Tensor:
         """Return the channels (senders, places) of the patch at each place; beyond the edge it is the number of channels."""
         numbers = np.arange(self.channels).reshape((*self.space, self.maps) if self._last else (self.maps, *self.space))
@@ -214,8 +219,8 @@ def _patch(shape: Convolution, space: tuple[int, ...]) -> tuple[int, ...]:
     size = given * len(space) if len(given) == 1 else given
     if len(size) != len(space) or any(s > n for s, n in zip(size, space, strict=False)):
         raise ValueError(
-            f"hidden: Convolution(size={shape.size!r}) does not fit channels laid out as {space}. Give one size, or one along each "
-            "axis, at most as long as the axis."
+            f"hidden: Convolution(size={shape.size!r}) does not fit channels laid out as {space}. Give one size, or one along "
+            "each axis, at most as long as the axis."
         )
     return size
 
@@ -297,6 +302,40 @@ class ConvolutionLayer(SpikingLayer):
         """Number of pooled spike trains that it puts out."""
         return self.neurons * self.grid.regions
 
+    @property
+    def places(self) -> int:
+        """Number of places: each filter is a neuron at each of them."""
+        return self.grid.places
+
+    def arrivals(self, active: Tensor) -> Tensor:
+        """Return how often synapses of each sender get an input at all places, from how often channels are active."""
+        return torch.cat([active, active.new_zeros(1)])[self.index.cpu()].sum(dim=1)
+
+    def per_neuron(self, spikes: Tensor) -> Tensor:
+        """Return spikes (filters, steps, batch) of each filter at all places, from pooled ones: exact but for overlaps."""
+        each = spikes.unflatten(0, (self.neurons, -1)).sum(dim=1)
+        return each * (self.places / float(self.regions.sum()))
+
+    def fired(self, signals: Tensor | EventBatch, filters: Tensor, spikes: Tensor) -> Tensor:
+        """Return how many spikes each filter makes at all places, (filters,), float64."""
+        return super().fire(self.potentials(signals, filters)).sum(dim=(1, 2)).double().cpu()
+
+    def charge(self, potentials: Tensor) -> Tensor:
+        """Refuse: what a convolution puts out are pooled spikes, which have no potential."""
+        raise ValueError("potentials: a Convolution puts out pooled spikes, which have no membrane potential of their own.")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map values or spikes (batch, time, channels) to pooled spikes (batch, time, filters * regions), without gradients."""
+        if x.ndim != 3 or x.shape[2] != self.inputs:
+            raise ValueError(f"x must have shape (batch, time, channels={self.inputs}), got {tuple(x.shape)}.")
+        with torch.no_grad():
+            signals = x.to(self.weights).permute(2, 1, 0)
+            return self.fire(self.potentials(signals, self.filters(x.shape[1], x.shape[1]))).permute(2, 1, 0)
+
+    def respond(self, signals: Tensor, steps: int, start: int = 0) -> Tensor:
+        """Refuse: a convolution has no gradients."""
+        raise NotImplementedError("a Convolution is sampled and has no gradients: use torch.no_grad().")
+
     def numbers(self, steps: int) -> int:
         """Return how many numbers a sample takes while the layer is simulated."""
         return (self.senders + 3 * self.neurons) * self.grid.places * steps + self.outputs * steps
@@ -307,12 +346,12 @@ class ConvolutionLayer(SpikingLayer):
         return torch.int32 if self.grid.places > 2**15 else torch.int16
 
     def rates(self, spikes: Tensor) -> Tensor:
-        """Return spikes per step of each filter and place, (filters,), float64, from pooled ones; a place in two regions counts twice."""
+        """Return spikes per step of each filter at a place, (filters,), from pooled ones. Places in two regions count twice."""
         each = spikes.unflatten(0, (self.neurons, -1)).sum(dim=(1, 2, 3), dtype=torch.float64)
         return (each / (float(self.regions.sum()) * spikes[0].numel())).cpu()
 
     def patches(self, signals: Tensor, places: Tensor | None = None) -> Tensor:
-        """Return what filters see (senders, steps, places, batch) of signals (channels, steps, batch). Default: at all places."""
+        """Return what filters see of signals (channels, steps, batch): (senders, steps, places, batch). Default: all places."""
         if constant_in_time(signals):
             return self.patches(signals[:, :1], places).expand(-1, signals.shape[1], -1, -1)
         channels, steps, batch = signals.shape

@@ -207,6 +207,23 @@ class SpikingLayer(nn.Module):
         """Number of spike trains that it puts out: one of each neuron."""
         return self.neurons
 
+    @property
+    def places(self) -> int:
+        """Number of copies of each neuron: one, but for a convolution."""
+        return 1
+
+    def arrivals(self, active: Tensor) -> Tensor:
+        """Return how often synapses of each sender (senders,) get an input, from how often inputs (inputs,) are active."""
+        return active
+
+    def per_neuron(self, spikes: Tensor) -> Tensor:
+        """Return spikes (neurons, steps, batch) of each neuron, from what it puts out."""
+        return spikes
+
+    def fired(self, signals: Tensor | EventBatch, filters: Tensor, spikes: Tensor) -> Tensor:
+        """Return how many spikes each neuron makes, (neurons,), float64; `spikes` are what it puts out for these signals."""
+        return spikes.sum(dim=(1, 2)).double().cpu()
+
     def numbers(self, steps: int) -> int:
         """Return how many numbers a sample takes while the layer is simulated: projection, potentials, spikes, traces."""
         return 5 * self.neurons * steps

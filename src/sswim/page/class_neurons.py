@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sswim.classes import ClassModel
+from sswim.network.convolution import ConvolutionLayer
+from sswim.network.layer import SpikingLayer
 from sswim.page import charts
 from sswim.page.blocks import Figure, Key, Section, Stepper, Table, Words, plain_facts, shown
 from sswim.page.neurons import Watched, kernel_figure, spread_out, time_facts, weights_figure
@@ -69,7 +71,7 @@ def _neuron(model: ClassModel, seen: Watched, true: np.ndarray | None, l: int, n
         **time_facts(layer, number, model.network.window),
     }
     if l == 0 and gallery.kind == "image":
-        facts["field"] = signed_picture(gallery.laid_out(weights))
+        facts["field"] = signed_picture(gallery.laid_out(_field(layer, weights)))
     else:
         largest = np.argsort(-np.abs(weights), kind="stable")[:WEIGHTS]
         name = "input" if l == 0 else f"hidden {l}, neuron"
@@ -81,6 +83,15 @@ def _neuron(model: ClassModel, seen: Watched, true: np.ndarray | None, l: int, n
         facts["means"] = {"classes": [there[k] for k in kept], "spikes": means[kept]}
         facts["explained"] = _separation(counts[:, None], true)[0]
     return facts
+
+
+def _field(layer: SpikingLayer, weights: np.ndarray) -> np.ndarray:
+    """Return the weight of each channel; a filter is shown at the place in the middle."""
+    if not isinstance(layer, ConvolutionLayer):
+        return weights
+    channels = np.zeros(layer.inputs + 1)
+    channels[layer.index[:, layer.grid.middle].cpu().numpy()] = weights
+    return channels[:-1]
 
 
 def _pair(pairs: ClassPairs, l: int, number: int, gallery: Gallery) -> Facts:

@@ -82,7 +82,8 @@ def watch(network: SpikingNetwork, samples: Samples, memory: int, most: int, row
     counts: list[list[np.ndarray]] = [[] for _ in picked]
     rasters: list[list[np.ndarray]] = [[] for _ in picked]
     for part in batches(len(samples), size, even=False):
-        for l, a in enumerate(network.hidden_spikes(samples.inputs(part), filters)):  # (N, S, B)
+        for l, put_out in enumerate(network.hidden_spikes(samples.inputs(part), filters)):
+            a = network.layers[l].per_neuron(put_out)  # (N, S, B)
             counts[l].append(a.sum(dim=1).T.double().cpu().numpy())
             rasters[l].append((a[picked[l]][:, -rows:] > 0).permute(2, 0, 1).cpu().numpy())
     joined = [np.concatenate(c) for c in counts], [np.concatenate(r) for r in rasters]
@@ -93,7 +94,7 @@ def firing(network: SpikingNetwork, made: Sequence[LayerReport], seen: Watched, 
     """Return the section on firing rates and silent neurons."""
     rows, table = [], []
     for l, (layer, report) in enumerate(zip(network.layers, made, strict=True)):
-        before, now = report.rates.numpy(), seen.rates(l)
+        before, now = report.rates.numpy() * layer.places, seen.rates(l)
         table.append(
             (
                 f"hidden {l + 1}",

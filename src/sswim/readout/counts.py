@@ -20,6 +20,7 @@ from sswim.readout.gathered import ITEM, SampleSums, joined
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from sswim.readout.record import KEPT, quantiles_of
 from sswim.readout.rounding import rounded_output
+from sswim.readout.wide import WIDE, solve_wide, wide_memory
 from sswim.regression import REGULARIZATION, Regularization, Sums
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
@@ -86,7 +87,8 @@ class Counts(Options):
         """Return an output of the right sizes."""
         constants = check_constants("traces", self.traces)
         traces = sum(shape.hidden) * len(constants)
-        check_memory(traces, shape.memory, "Use fewer neurons or traces, or allow more.")
+        if traces <= WIDE or self.bits is not None or wide_memory(traces) > shape.memory:
+            check_memory(traces, shape.memory, "Use fewer neurons or traces, or allow more.")
         return TraceReadout(traces, shape.outputs, shape.horizon, constants=constants, dtype=shape.dtype)
 
     @torch.no_grad()
@@ -98,6 +100,9 @@ class Counts(Options):
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
+        wide = readout.weights.shape[1] > WIDE and network.horizon == 1 and self.bits is None
+        if wide and not run.elsewhere and len(split.held_out):
+            return solve_wide(network, split, regularization, self.loss, self.voltage, run)
         return CountsRecord(self.loss, regularization, bits=self.bits).fit(network, split, run)
 
     def improve(self, network: SpikingNetwork, split: Split, solution: Solution, training: Training, run: Run) -> Solution:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, Sums, index_of_least
+from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, index_of_least
 
 __all__ = ["Descent", "KeptFeatures", "Softmax", "fit_temperature", "search_penalty"]
 
@@ -148,9 +149,22 @@ class Softmax:
         return Softmax(self.weights, self.biases + self.weights @ (mean - self.mean), mean)
 
     @classmethod
-    def from_regression(cls, sums: Sums, weights: Tensor, biases: Tensor) -> Softmax:
+    def from_regression(cls, sums: Curved, weights: Tensor, biases: Tensor) -> Softmax:
         """Take over the weights (features, classes) and biases (classes,) of a regression."""
         return cls(weights.T, biases, torch.zeros_like(sums.feature_mean)).about(sums.feature_mean)
+
+
+class Curved(Protocol):
+    """Sums of features that bound the curvature of the log loss."""
+
+    def newton(self, slope: Tensor, lambda_: float) -> Tensor:
+        r"""Return a slope (classes, features) times :math:`(G / 2 M + \lambda)^{-1}`, with `G` the Gram matrix."""
+        ...
+
+    @property
+    def feature_mean(self) -> Tensor:
+        """Mean of the features."""
+        ...
 
 
 class Descent:
@@ -159,7 +173,7 @@ class Descent:
     Parameters
     ----------
     kept : KeptFeatures
-    sums : Sums
+    sums : Sums or another with these methods
         Of the same features, or of more of them.
     start : Softmax
         Where it starts.
@@ -167,9 +181,8 @@ class Descent:
         What the penalty draws the weights to. Default: `start`.
     """
 
-    def __init__(self, kept: KeptFeatures, sums: Sums, start: Softmax, centre: Softmax | None = None) -> None:
-        values, self._vectors = sums.eigen()
-        self._curvature = values / (2 * max(sums.samples, 1e-300))
+    def __init__(self, kept: KeptFeatures, sums: Curved, start: Softmax, centre: Softmax | None = None) -> None:
+        self._sums = sums
         self._kept, self._centre = kept, start if centre is None else centre
         self.found = self._before = start
         self._count = 0
@@ -181,7 +194,7 @@ class Descent:
         ahead = now.moved(momentum * (now.weights - before.weights), momentum * (now.biases - before.biases))
         slope, bias_slope = self._kept.slope(ahead)
         slope += lambda_ * (ahead.weights - self._centre.weights)
-        down = (slope @ self._vectors / (self._curvature + lambda_).clamp_min(1e-300)) @ self._vectors.T
+        down = self._sums.newton(slope, lambda_)
         self._before, self.found = now, ahead.moved(-down, -2 * bias_slope)
         length = torch.linalg.vector_norm(self.found.weights - now.weights)
         return float(length / torch.linalg.vector_norm(now.weights).clamp_min(1e-300))

@@ -2,7 +2,7 @@
 
 from sswim.steps.delays import DELAYS, CorrelationDelays, FixedDelays
 from sswim.steps.fields import ReceptiveFields
-from sswim.steps.leaky import LeakyScale, LeakyTimes
+from sswim.steps.leaky import IntegrateScale, LeakyScale, LeakyTimes
 from sswim.steps.pairs import (
     EMBEDDINGS,
     METRICS,
@@ -16,6 +16,7 @@ from sswim.steps.pairs import (
     Phase,
     VanRossum,
 )
+from sswim.steps.patches import PATCHES, Patches
 from sswim.steps.residual import DEPTH, PlainDepth, ResidualDepth
 from sswim.steps.supports import SUPPORTS, FixedSupports, SupportSearch, WidthSupports
 from sswim.steps.temporal import TEMPORAL, TemporalGrid, TemporalMemory, TemporalShare, TemporalSpread
@@ -38,6 +39,7 @@ __all__ = [
     "METRICS",
     "NORMALIZERS",
     "PAIRS",
+    "PATCHES",
     "SUPPORTS",
     "TEMPORAL",
     "WEIGHTS",
@@ -53,10 +55,12 @@ __all__ = [
     "FixedSupports",
     "Fluctuation",
     "GradientPairs",
+    "IntegrateScale",
     "LeakyScale",
     "LeakyTimes",
     "Magnitude",
     "MeanStd",
+    "Patches",
     "Phase",
     "PlainDepth",
     "PotentialStatistics",

@@ -73,6 +73,8 @@ class LayerState:
     run : Run
     events : EventBatch or None
         What reaches the layer, if that is events at exact times.
+    places : Tensor of shape (batch,) or None
+        The place of each patch, if samples are patches.
     """
 
     network: SpikingNetwork
@@ -84,6 +86,7 @@ class LayerState:
     train: Samples
     run: Run
     events: EventBatch | None = None
+    places: Tensor | None = None
 
 
 class Way(Protocol):

@@ -13,9 +13,15 @@ from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.options import Options, check_integer, check_positive
 from sswim.regression import safe_eigh
 from sswim.report import LayerReport
-from sswim.steps.base import InitialBatch, LayerState, Way
+from sswim.steps.base import InitialBatch, LayerState, Metric, Way
 
-__all__ = ["PATCHES", "ByPatches", "Patches", "patches_of", "whitening"]
+__all__ = ["PATCHES", "ByPatches", "Patches", "SamePlace", "patches_of", "whitening"]
+
+Lift = Callable[[Metric], Metric]
+# Places that patches are drawn at where pairs lie at the same place.
+SHARED = 30
+# A patch shows something if its whitened norm is at least this part of the largest.
+LEAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -25,9 +31,10 @@ class Patches(Options):
     Neighbouring pixels are alike, so differences of patches are smooth, and filters made of them are all alike. Thus distances
     and directions are those of *whitened* patches :math:`Z p`, in which no direction varies more than others:
 
-    .. math:: Z = (C + \lambda \, \tfrac{\operatorname{tr} C}{D} I)^{-1/2}
+    .. math:: Z = (C / c + \lambda)^{-1/2}
 
-    with `C` the covariance of patches, filtered by the layer's kernel. A direction `w` of whitened patches is the filter `Z w`.
+    with `C` the covariance of patches, filtered by the layer's kernel, and `c` their mean variance. A direction `w` of whitened
+    patches is the filter :math:`Z w`.
 
     Parameters
     ----------
@@ -36,7 +43,7 @@ class Patches(Options):
     count : int
         Number of patches that covariance and normalisation are computed from.
     compared : int
-        Number of them that pairs are drawn from; those that show nothing are not among them.
+        Number of them that pairs are drawn from. Patches that show nothing are not among them.
     same_place : bool
         Whether both patches of a pair lie at the same place.
     """
@@ -57,49 +64,55 @@ PATCHES: dict[str, Patches] = {"whitened": Patches(), "plain": Patches(whitening
 
 
 @dataclass(frozen=True)
-class PatchState(LayerState):
-    """Where sampling stands, for a convolution: signals are those of patches, (senders, steps, patches).
+class SamePlace:
+    """A distance between targets of patches that is 0 where they lie at different places: such pairs are never drawn.
 
     Attributes
     ----------
+    metric : Metric
     places : Tensor of shape (patches,)
-        The place of each patch.
     """
 
-    places: Tensor = torch.zeros(0, dtype=torch.long)
+    metric: Metric
+    places: Tensor
+
+    def pairwise(self, x: Tensor) -> Tensor:
+        """Return the distances (patches, patches) between targets (patches, time, outputs)."""
+        return self.metric.pairwise(x) * (self.places[:, None] == self.places[None, :])
 
 
 def patches_of(state: LayerState, step: Patches) -> LayerState:
     """Return where sampling stands with patches for samples, or the state as it is if the layer is dense."""
-    layer = state.layer
+    layer, signals, run = state.layer, state.signals, state.run
     if not isinstance(layer, ConvolutionLayer):
         return state
-    signals, run = state.signals, state.run
-    samples, places = signals.shape[2], layer.grid.places
-    steps = 1 if constant_in_time(signals) else signals.shape[1]
+    still, samples = constant_in_time(signals), signals.shape[2]
+    steps = 1 if still else signals.shape[1]
     room = max(256, int(run.budget / 4 / (4 * layer.senders * steps)))
-    count = min(step.count, room, samples * places)
-    drawn = torch.randperm(samples * places, generator=run.random("patches", state.l))[:count]
-    member, place = drawn % samples, drawn // samples
+    generator = run.random("patches", state.l)
+    few = torch.randperm(layer.grid.places, generator=generator)[: SHARED if step.same_place else None]
+    drawn = torch.randperm(samples * len(few), generator=generator)[: min(step.count, room)]
+    drawn = drawn[(drawn // samples).argsort(stable=True)]  # place by place
+    member, number = drawn % samples, drawn // samples
     found = []
-    for at in range(places):
-        mine = (place == at).nonzero()[:, 0]
+    for at, mine in zip(few.tolist(), member.split(torch.bincount(number, minlength=len(few)).tolist()), strict=True):
         if len(mine):
-            found.append((mine, layer.patches(signals[:, :, member[mine]].to(layer.weights), torch.tensor([at]))[:, :, 0]))
-    order = torch.cat([mine for mine, _ in found]).argsort()
-    seen = torch.cat([patch[:, :steps] for _, patch in found], dim=2)[:, :, order].contiguous()
-    seen = seen.expand(-1, signals.shape[1], -1) if constant_in_time(signals) else seen
+            patch = layer.patches(signals[:, :steps, mine].to(layer.weights), torch.tensor([at]))  # (senders, steps, 1, n)
+            found.append(patch[:, :, 0])
+    order = torch.randperm(len(drawn), generator=generator)
+    seen = torch.cat(found, dim=2)[:, :, order].contiguous()
+    seen, member = seen.expand(-1, signals.shape[1], -1) if still else seen, member[order]
     batch = InitialBatch(state.batch.order[member], seen, state.batch.targets[member.to(state.batch.targets.device)])
-    return PatchState(state.network, state.l, layer, state.filters, seen, batch, state.train, run, None, place)
+    return replace(state, signals=seen, batch=batch, events=None, places=few[number[order]])
 
 
 def whitening(covariance: Tensor, penalty: float) -> Tensor:
-    r"""Return :math:`(C + \lambda \operatorname{tr}(C) / D)^{-1/2}` times the root of the mean variance; the identity for infinity.
+    r"""Return :math:`(C / c + \lambda)^{-1/2}`, with `c` the mean variance; the identity if :math:`\lambda` is infinite.
 
     Examples
     --------
-    >>> whitening(torch.diag(torch.tensor([4.0, 1.0])).double(), 1e-9).diagonal().round(decimals=3)
-    tensor([0.7910, 1.5810], dtype=torch.float64)
+    >>> whitening(torch.diag(torch.tensor([4.0, 1.0])).double(), 1e-9).diagonal().numpy().round(3).tolist()
+    [0.791, 1.581]
     """
     level = covariance.diagonal().mean()
     if penalty == float("inf") or float(level) <= 0:
@@ -109,21 +122,31 @@ def whitening(covariance: Tensor, penalty: float) -> Tensor:
 
 
 class ByPatches:
-    """Samples the filters of one convolution from pairs of whitened patches."""
+    """Samples the filters of one convolution from pairs of whitened patches.
 
-    def __init__(self, step: Patches, state: LayerState, pairs: Callable[[LayerState], Way]) -> None:
-        layer, signals = state.layer, state.signals
-        still = constant_in_time(signals)
+    Parameters
+    ----------
+    step : Patches
+    state : LayerState
+        From `patches_of`.
+    pairs : callable
+        Returns how neurons are sampled by pairs, from a state and from what the distances between targets go through.
+    """
+
+    def __init__(self, step: Patches, state: LayerState, pairs: Callable[[LayerState, Lift], Way]) -> None:
+        layer, signals, still = state.layer, state.signals, constant_in_time(state.signals)
         x = signals[:, :1] if still else signals  # (senders, steps, patches)
-        self._state, self._whiten = state, whitening(_covariance(state, x, still), step.whitening)
-        centred = x.double() - x.double().mean(dim=2, keepdim=True)
-        active = torch.linalg.vector_norm(torch.einsum("ij,jtm->itm", self._whiten, centred), dim=(0, 1))
-        moving = (x.abs().amax(dim=(0, 1)) > 0) & (active > 0.1 * active.max())
-        some = moving.nonzero()[:, 0][: step.compared] if int(moving.sum()) > 1 else torch.arange(min(len(moving), step.compared))
-        white = torch.einsum("ij,jtm->itm", self._whiten.to(x), x[:, :, some])
-        batch = InitialBatch(state.batch.order[some.cpu()], white, state.batch.targets[some])
-        filters = layer.filters(white.shape[1], state.network.steps)
-        self._way = pairs(replace(LayerState(**_fields(state)), filters=filters, signals=white, batch=batch))
+        self._weights, self._whiten = layer.weights, whitening(_covariance(state, x, still), step.whitening)
+        white = torch.einsum("ij,jtm->itm", self._whiten.to(x), x)
+        size = torch.linalg.vector_norm(white - white.mean(dim=2, keepdim=True), dim=(0, 1))
+        some = ((x != 0).any(dim=0).any(dim=0) & (size > LEAST * size.max())).nonzero()[:, 0]
+        some = (some if len(some) > 1 else torch.arange(len(size)))[: step.compared]
+        batch = InitialBatch(state.batch.order[some.cpu()], white[:, :, some], state.batch.targets[some])
+        seen = replace(
+            state, filters=layer.filters(x.shape[1], state.network.steps), signals=batch.signals, batch=batch, places=None
+        )
+        places = state.places[some.cpu()] if step.same_place and state.places is not None else None
+        self._way = pairs(seen, lambda metric: metric if places is None else SamePlace(metric, places))
 
     def draw_pairs(self) -> LayerReport:
         """Draw one pair of patches per filter."""
@@ -132,14 +155,8 @@ class ByPatches:
     def set_weights(self) -> None:
         """Set the weights, still to be normalised."""
         self._way.set_weights()
-        weights = self._state.layer.weights
-        found = weights.double() @ self._whiten
-        weights.copy_(found / torch.linalg.vector_norm(found, dim=1, keepdim=True).clamp_min(1e-300))
-
-
-def _fields(state: LayerState) -> dict[str, object]:
-    names = ("network", "l", "layer", "filters", "signals", "batch", "train", "run", "events")
-    return {name: getattr(state, name) for name in names}
+        found = self._weights.double() @ self._whiten
+        self._weights.copy_(torch.nn.functional.normalize(found, eps=1e-300))
 
 
 def _covariance(state: LayerState, x: Tensor, still: bool) -> Tensor:
@@ -149,5 +166,4 @@ def _covariance(state: LayerState, x: Tensor, still: bool) -> Tensor:
         layer, steps = state.layer, x.shape[1]
         h = kernel_taps(layer.kernel, torch.zeros(1).double(), layer.supports.double().median()[None].cpu(), steps)
         seen = torch.einsum("ts,jsm->jtm", toeplitz(h, steps)[0].to(seen), seen)
-    flat = seen.flatten(1)
-    return torch.cov(flat) if len(flat) > 1 else flat.var(dim=1)[:, None]
+    return torch.cov(seen.flatten(1)).reshape(len(x), len(x))

@@ -184,7 +184,10 @@ class PotentialStatistics:
     def update(self, potentials: Tensor) -> None:
         """Add a batch of shape (neurons, steps, batch), which is overwritten."""
         last = potentials[:, -1].double()
-        self._last, self.steps = (self._last[0] + last.sum(dim=1), self._last[1] + last.square().sum(dim=1)), potentials.shape[1]
+        self._last, self.steps = (
+            (self._last[0] + last.sum(dim=1), self._last[1] + last.square().sum(dim=1)),
+            potentials.shape[1],
+        )
         top, mean = potentials.amax(dim=(1, 2)), potentials.mean(dim=1, keepdim=True)  # (N,), (N, 1, B)
         deviation = potentials.sub_(mean).square_().mean(dim=1).sqrt()  # four times as fast as torch.std
         self._mean = self._mean + mean.double().sum(dim=(1, 2))
