@@ -23,7 +23,7 @@ from sswim.network.kernels import Kernel
 __all__ = ["Pieces", "chebyshev", "join_pieces", "kernel_pieces"]
 
 # Nodes in a cell, and the largest number of terms: the last two coefficients must vanish.
-NODES, TERMS = 16, 14
+NODES, TERMS = 20, 18
 # Sizes of coefficients beyond this lose digits.
 LARGE = 100.0
 
@@ -90,7 +90,7 @@ def kernel_pieces(kernel: Kernel, delays: Tensor, supports: Tensor, steps: int, 
     parts : int
         Number of parts of a cell with a break. With 1, all of its events need the kernel itself.
     """
-    tolerance = 4 * torch.finfo(delays.dtype).eps
+    tolerance = max(4 * torch.finfo(delays.dtype).eps, 1e-13)  # in float64, rounding leaves more than eps of coefficients
     tau, sigma, count = delays.double(), supports.double(), len(delays)
     if kernel.breaks is None:
         every = torch.arange(count * steps, device=tau.device)
@@ -109,7 +109,7 @@ def kernel_pieces(kernel: Kernel, delays: Tensor, supports: Tensor, steps: int, 
     terms = max(1, int((left > tolerance).sum()))
     whole = torch.ones(len(steep), parts, dtype=torch.bool, device=tau.device)
     number, single = torch.cat([number, steep]), torch.cat([single, whole])
-    return _with_runs(kernel, tau, sigma, c[:, :, :terms].contiguous(), number, single, max(4 * tolerance, 1e-13))
+    return _with_runs(kernel, tau, sigma, c[:, :, :terms].contiguous(), number, single, 4 * tolerance)
 
 
 def _nodes(like: Tensor) -> Tensor:
