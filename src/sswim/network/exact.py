@@ -73,7 +73,7 @@ def event_response(kernel: Kernel, delays: Tensor, supports: Tensor, weights: Te
         some = events if last - first == events.count else events.take(torch.arange(first, last))
         samples = max(1, min(SAMPLES, CHUNK // each)) if full else events.count
         ordered = _Ordered(some, steps, samples, rough.single.shape[1], weights)
-        sums = _FullSums(ordered, rough.terms) if full else _SparseSums(ordered)
+        sums = (_FullSums if full else _SparseSums)(ordered, rough.terms)
         part = y[:, :, first:last]
         _add_rough(_Neurons(kernel, delays, supports, weights), rough, ordered, sums, part)
         _add_smooth(weights, groups, pieces, sums, part)
@@ -142,17 +142,16 @@ class _FullSums:
 class _SparseSums:
     """Sums of few events, each projected by itself."""
 
-    def __init__(self, ordered: _Ordered) -> None:
-        self._ordered, channels = ordered, ordered.channels.int()
-        self._sorted = SortedEvents(ordered.place, channels, ordered.steps, ordered.count)
+    def __init__(self, ordered: _Ordered, terms: int) -> None:
+        self._sorted = SortedEvents(ordered.place, ordered.channels.int(), ordered.steps, ordered.count)
+        self._values = chebyshev(ordered.ahead, max(1, terms)).to(ordered.like.dtype)
 
     def keep(self, run: tuple[int, int], moments: Tensor) -> None:
         """Keep nothing."""
 
     def project(self, weights: Tensor, term: int) -> Tensor:
         """Return the sums of weights times a polynomial, (neurons, steps, samples)."""
-        values = chebyshev(self._ordered.ahead, term + 1)[term].to(weights.dtype)
-        return self._sorted.project(weights.T.contiguous(), values)
+        return self._sorted.project(weights.T.contiguous(), self._values[term])
 
 
 def _add_smooth(
