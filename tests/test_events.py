@@ -6,8 +6,10 @@ import torch
 
 from sswim import Classifier, Counts, Spikes, SpikingNetwork, Voltage, initialize
 from sswim.data import ExactEvents, as_events
-from sswim.network.events import event_response, filter_events, join_events, project_events
+from sswim.network.events import join_events, project_events
+from sswim.network.exact import event_response, filter_events
 from sswim.network.kernels import KERNELS, FunctionKernel
+from sswim.network.pieces import kernel_pieces
 
 
 def streams(samples=4, channels=3, window=20, seed=0):
@@ -30,10 +32,16 @@ def literal(kernel, delays, supports, weights, pairs, steps):
     return v
 
 
+@pytest.fixture(params=[0, 10**9], ids=["sparse", "full"])
+def sums(request, monkeypatch):
+    """Both ways to sum up events."""
+    monkeypatch.setattr("sswim.network.exact.FULL", request.param)
+
+
 @pytest.mark.parametrize("name", ["hat", "morlet", "exponential", "alpha"])
 @pytest.mark.parametrize("chunk", [10, 10**6])
-def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatch):
-    monkeypatch.setattr("sswim.network.events.CHUNK", chunk)
+def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatch, sums):
+    monkeypatch.setattr("sswim.network.exact.CHUNK", chunk)
     pairs, n = streams(), 5
     delays = 6 * torch.rand(n, generator=generator, dtype=torch.float64)
     supports = 1 + 5 * torch.rand(n, generator=generator, dtype=torch.float64)
@@ -46,7 +54,7 @@ def test_response_is_the_kernel_at_exact_lags(name, chunk, generator, monkeypatc
 @pytest.mark.parametrize("name", ["hat", "morlet", "exponential", "alpha"])
 @pytest.mark.parametrize("chunk", [40, 10**6])
 def test_channels_are_filtered_at_exact_lags(name, chunk, generator, monkeypatch):
-    monkeypatch.setattr("sswim.network.events.CHUNK", chunk)
+    monkeypatch.setattr("sswim.network.exact.CHUNK", chunk)
     pairs = streams()
     delays = 6 * torch.rand(4, generator=generator, dtype=torch.float64)
     supports = 1 + 5 * torch.rand(4, generator=generator, dtype=torch.float64)
@@ -76,7 +84,7 @@ def ramp(x):
     [([0.0, 1.0, 4.0], [1.0, 2.0, 5.0]), ([0.2, 0.5, 3.3], [0.3, 0.05, 0.7]), ([40.0, 30.0, 0.0], [2.0, 60.0, 1e-3])],
     ids=["breaks on steps", "narrow", "out of reach"],
 )
-def test_breaks_anywhere(kernel, delays, supports, generator):
+def test_breaks_anywhere(kernel, delays, supports, generator, sums):
     pairs = streams(seed=1)
     batch = as_events(pairs, inputs=3, window=20).batch(torch.arange(4))
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
@@ -86,6 +94,46 @@ def test_breaks_anywhere(kernel, delays, supports, generator):
         expected = literal(kernel, tau.double(), sigma.double(), w.double(), pairs, 22)
         assert found.dtype == dtype
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_breaks_in_every_part_of_a_step(name, dtype, generator, monkeypatch, sums):
+    for size, value in (("NEURONS", 16), ("SAMPLES", 3), ("BLOCK", 8)):
+        monkeypatch.setattr(f"sswim.network.exact.{size}", value)
+    pairs, n = streams(seed=2, window=40), 70
+    pairs[0][0][:2] += 0.01  # rounding decides about a lag right at a break
+    batch = as_events(pairs, inputs=3, window=40).batch(torch.arange(4))
+    delays = torch.linspace(0, 3, n, dtype=dtype)
+    supports = torch.linspace(1, 12, n, dtype=dtype)[torch.randperm(n, generator=generator)]
+    w = torch.randn(n, 3, generator=generator, dtype=dtype)
+    found = event_response(KERNELS[name], delays, supports, w, batch, 43)
+    expected = literal(KERNELS[name], delays.double(), supports.double(), w.double(), pairs, 43)
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-5
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("dtype", "terms"), [(torch.float32, 10), (torch.float64, 18)])
+def test_smooth_pieces_spare_most_evaluations_of_the_kernel(name, dtype, terms, generator):
+    delays, supports = (torch.rand(50, generator=generator, dtype=dtype) for _ in range(2))
+    pieces = kernel_pieces(KERNELS[name], 30 * delays, 3 + 22 * supports, 60, 32)
+    breaks = len(KERNELS[name].breaks)
+    assert pieces.terms <= terms
+    assert len(pieces.cells) <= 50 * breaks + 5
+    assert pieces.single.sum() <= 1.2 * 50 * breaks
+
+
+def test_threads_do_not_change_a_response(generator, sums):
+    batch = as_events(streams(70, 5, 30), inputs=5, window=30).batch(torch.arange(70))
+    delays, supports = 9 * torch.rand(300, generator=generator), 1 + 5 * torch.rand(300, generator=generator)
+    w = torch.randn(300, 5, generator=generator)
+    usual, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(event_response(KERNELS["morlet"], delays, supports, w, batch, 33))
+    torch.set_num_threads(usual)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 def test_equals_a_hundred_times_finer_grid(generator):
@@ -211,6 +259,24 @@ def test_events_are_classified(readout, tmp_path):
     with pytest.raises(ValueError, match=r"sample 1 must be a pair \(times, channels\)"):
         model.predict([([0.1], [0]), 3])
     assert len(model.predict([(np.zeros(0), np.zeros(0)), ([0.1, 99.0], [0, 1])])) == 2, "nothing, and too late"
+
+
+@pytest.mark.parametrize("readout", [Counts(), Voltage(horizon=5), Spikes(horizon=5)], ids=["direct", "voltage", "spikes"])
+def test_most_samples_may_hold_no_event(readout, sums):
+    X, y = spoken(60)
+    nothing = np.zeros(0), np.zeros(0, dtype=int)
+    X = [pair if n % 5 == 0 else nothing for n, pair in enumerate(X)]
+    encoder = ExactEvents(scale=100.0, steps=30)
+    model = Classifier.paper((20,), readout=readout, encoder=encoder, random_state=0, verbose=0).fit(X, y)
+    alone = model.decision_function([nothing])
+    assert np.isfinite(alone).all()
+    np.testing.assert_allclose(model.decision_function(X)[1], alone[0], rtol=1e-5)
+
+
+def test_samples_without_any_event_at_all():
+    nothing = [(np.zeros(0), np.zeros(0, dtype=int))] * 40
+    with pytest.raises(ValueError, match="X: no sample has an event within the 30 steps"):
+        Classifier.paper((20,), encoder=ExactEvents(scale=100.0, steps=30), verbose=0).fit(nothing, [0, 1] * 20)
 
 
 def test_events_are_recognised_and_channels_merged():

@@ -13,7 +13,8 @@ from torch import Tensor
 from sswim.data.tensors import as_samples, as_split
 from sswim.data.windows import Samples, Split, batches, require_finite
 from sswim.network.convolution import ConvolutionLayer
-from sswim.network.events import EventBatch, event_response, filter_events
+from sswim.network.events import EventBatch
+from sswim.network.exact import event_response, filter_events
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.network.layer import Workspace, filter_signals
 from sswim.network.network import SpikingNetwork

@@ -52,8 +52,9 @@ class EventStreams:
 
     def __init__(self, times: Sequence[np.ndarray], channels: Sequence[np.ndarray], inputs: int, window: int) -> None:
         self._set(np.cumsum([0, *(len(t) for t in times)]), inputs, window)
-        self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times]).astype(np.float64))
-        self._channels = torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int64), *channels]).astype(np.int64))
+        kind = np.int32 if inputs <= 2**31 else np.int64
+        self._times = torch.from_numpy(np.concatenate([np.zeros(0), *times], dtype=np.float64))
+        self._channels = torch.from_numpy(np.concatenate([np.zeros(0, dtype=kind), *channels], dtype=kind, casting="unsafe"))
 
     def _set(self, ends: np.ndarray, inputs: int, window: int) -> None:
         """Set where samples end, and what batches are like."""
@@ -77,10 +78,15 @@ class EventStreams:
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._events(place)
-        channels = channels // self.merge
+        channels = channels.long() // self.merge
         seen = times < self.window
         times = times if self.exact else times.round().clamp_max(self.window - 1)
         return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
+
+    @property
+    def silent(self) -> bool:
+        """Whether no sample has an event within the window."""
+        return not bool((self._times < self.window).any())
 
     def _events(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Return the times and channels of the events numbered `place`."""
@@ -161,6 +167,11 @@ class StoredStreams(EventStreams):
     def __init__(self, events: StoredEvents, scale: float, inputs: int, window: int) -> None:
         self._stored, self._scale = events, scale
         self._set(events.ends, inputs, window)
+
+    @property
+    def silent(self) -> bool:
+        """Whether there are no events at all. Stored events are not read for this."""
+        return not self._stored.ends[-1]
 
     def _events(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Return the times and channels of the events numbered `place`."""

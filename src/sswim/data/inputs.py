@@ -57,6 +57,11 @@ class InputEncoder:
         if isinstance(encoder, ExactEvents) or (encoder == "auto" and is_events(X)):
             events = encoder if isinstance(encoder, ExactEvents) else ExactEvents()
             streams = events.encode(X)  # type: ignore[arg-type]
+            if streams.silent:
+                raise ValueError(
+                    f"X: no sample has an event within the {streams.window} steps, but some must, to tell classes apart. "
+                    "Check the times, and scale and steps of ExactEvents."
+                )
             return cls(events, (streams.window, streams.inputs), streams.layout, None, streams.pixels), streams
         if is_events(X):
             raise ValueError(f"encoder must be 'auto' or an ExactEvents object where X holds events, got {encoder!r}.")

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from sswim.network.autograd import convolve, fire_through
-from sswim.network.events import EventBatch, event_response, project_events
+from sswim.network.events import EventBatch, project_events
+from sswim.network.exact import event_response
 from sswim.network.kernels import Kernel, exporting, kernel_taps, refractory_taps, toeplitz
 from sswim.network.surrogates import SURROGATES, Surrogate
 

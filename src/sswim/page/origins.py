@@ -126,9 +126,7 @@ class ClassPairs(_Pairs):
         """Return the pairs of a model that was fitted to these samples `(X, y)`; refuse others."""
         _check_paired(model.report)
         if model.network.convolutions:
-            raise ValueError(
-                "train: the filters of a Convolution are made of pairs of patches, which are not shown. Omit train."
-            )
+            raise ValueError("train: the filters of a Convolution are made of patches, and these are not shown. Omit train.")
         if not isinstance(train, (tuple, list)) or len(train) != 2:
             raise TypeError(f"train must be a pair (X, y) for a Classifier, got {type(train).__name__}.")
         X, y = train
