@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from sswim import Classifier, Counts, Direct, FixedLambda, FromScratch, Gradient, Spikes, Voltage
-from sswim.data import Latency, Poisson, Rate
+from sswim.data import Latency, Poisson, Rate, Shifts
 from sswim.data.labelled import LabelledSamples
 from sswim.datasets import load_images, read_idx
 from sswim.regression import Sums
@@ -273,6 +273,7 @@ OTHERS = {
     "readout": Spikes(horizon=2, delta=5.0, integrate="all", normalize=False),
     "steps": "paper",
     "class_weight": "balanced",
+    "augment": Shifts(2),
     "validation": 0.9,
     "training": "gradient",
     "profile": "nir",

@@ -16,13 +16,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from sswim.classes import ClassModel, SamplesPast, labelled_samples, samples_seed, training_order
+from sswim.data.augment import Augmentation, augmented, check_augment
 from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder, Values, check_encoder
 from sswim.data.spikes import SpikeEncoder
 from sswim.data.windows import Split
 from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
-from sswim.hidden import Fields, Hidden, check_fields, check_layers, event_encoder, suited
+from sswim.hidden import Fields, Hidden, changes_of, check_fields, check_layers, event_encoder, suited
 from sswim.network.convolution import Convolution
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
@@ -78,6 +79,9 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         The steps that sample the hidden layers: ``"classify"``, ``"paper"``, or a `Steps` object.
     class_weight : dict, "balanced" or None
         How much samples of each class count in the output weights of a direct readout.
+    augment : None, Augmentation or list of these
+        Changed copies of the training samples, which are made as they are needed: `sswim.data.Shifts`, `Mirror` and `Stretch`.
+        Several are combined in all ways. Validation samples have no copies. Default: none.
     validation : float
         Part of the samples that the regularisation is chosen on.
     training : {None, "sample+gradient", "gradient"}, Gradient or FromScratch
@@ -121,6 +125,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         readout: str | ClassReadoutOptions = "direct",
         steps: str | Steps = "classify",
         class_weight: str | Mapping[object, float] | None = None,
+        augment: Augmentation | Sequence[Augmentation] | None = None,
         validation: float = 1 / 6,
         training: str | Gradient | None = None,
         profile: str | Profile | None = None,
@@ -138,6 +143,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self.readout = readout
         self.steps = steps
         self.class_weight = class_weight
+        self.augment = augment
         self.validation = validation
         self.training = training
         self.profile = profile
@@ -196,7 +202,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             if self.class_weight is not None:
                 weights = torch.from_numpy(compute_class_weight(self.class_weight, classes=classes, y=classes[labels]))
             samples = labelled_samples(inputs, values[order], shuffled, len(classes), options.readout, seed, weights)
-            split, network = Split.at(samples, kept), self._network(hidden, len(classes), options, run)
+            split = augmented(Split.at(samples, kept), changes_of(self.augment, inputs, self.fields))
+            network = self._network(hidden, len(classes), options, run)
             if options.training is None or not options.training.from_scratch:
                 report = sample_network(network, split, hidden.steps, options.readout, run)
             else:
@@ -236,6 +243,8 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
             check_encoder("encoder", self.encoder)
         with mistakes.collect():
             check_fields(self.fields)
+        with mistakes.collect():
+            check_augment("augment", self.augment)
         if self.training is not None and any(isinstance(layer, Convolution) for layer in layers):
             with mistakes.collect():
                 raise ValueError("training: a Convolution is sampled, not trained: pass training=None.")

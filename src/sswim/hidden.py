@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sswim.data.augment import Change, Scene, check_augment, combine
 from sswim.data.events import ExactEvents, is_events
 from sswim.data.inputs import InputEncoder
 from sswim.data.spikes import Current, SpikeEncoder
@@ -20,7 +21,17 @@ from sswim.steps.leaky import IntegrateScale, LeakyTimes
 from sswim.steps.residual import PlainDepth
 from sswim.steps.weights import RandomWeights
 
-__all__ = ["AUTO", "Fields", "Hidden", "channel_layout", "check_fields", "check_layers", "event_encoder", "suited"]
+__all__ = [
+    "AUTO",
+    "Fields",
+    "Hidden",
+    "changes_of",
+    "channel_layout",
+    "check_fields",
+    "check_layers",
+    "event_encoder",
+    "suited",
+]
 
 Fields = str | Sequence[int] | None
 Layers = Sequence[int | Convolution]
@@ -91,6 +102,14 @@ def channel_layout(inputs: InputEncoder, fields: Fields) -> tuple[int, ...] | No
             raise ValueError(f"fields: a layout of {shape} has {math.prod(shape)} channels, but X has {inputs.channels}.")
         return shape
     return None if inputs.encoder is None or len(inputs.layout) < 2 else inputs.layout
+
+
+def changes_of(augment: object, inputs: InputEncoder, fields: Fields) -> tuple[Change, ...]:
+    """Return what copies of training samples are changed by, the original first."""
+    layout, timed = channel_layout(inputs, fields), inputs.spikes is None
+    if layout is None and timed:
+        layout = (inputs.channels,)  # neighbours in a row, as those of a cochlea
+    return combine(check_augment("augment", augment), Scene(layout, timed))
 
 
 def suited(

@@ -33,7 +33,7 @@ DEPTH = 40
 # Parameters that are of a machine, not of a model: a file does not hold them.
 LOCAL = ("device", "executor")
 # Parameters that files of earlier versions lack, and what these had.
-LATER: dict[str, Json] = {"profile": None}
+LATER: dict[str, Json] = {"profile": None, "augment": None}
 # How checks of a file's contents fail, theirs or those of the classes that it names.
 FAILURES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, RuntimeError, TypeError, ValueError)
 
@@ -237,8 +237,8 @@ def _rebuild(cls: type[E], header: Json, read: _Reader) -> E:
     keys += ["updates"] * (isinstance(header, dict) and header.get("format_version") == UPDATABLE_VERSION)
     header = check_keys("the file", header, keys)
     names = [name for name in cls().get_params(deep=False) if name not in LOCAL]  # type: ignore[attr-defined]
-    given = header["params"]
-    params = check_keys("params", {**LATER, **given} if isinstance(given, dict) else given, names)
+    given, earlier = header["params"], {name: value for name, value in LATER.items() if name in names}
+    params = check_keys("params", {**earlier, **given} if isinstance(given, dict) else given, names)
     known = {k: read(v, k, leave_out=True) for k, v in params.items() if not _unsaved(k, v)}
     estimator: Any = cls(**known)
     model = read(header["model"], "model")

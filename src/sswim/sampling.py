@@ -66,7 +66,7 @@ def sample_network(network: SpikingNetwork, split: Split, steps: ResolvedSteps, 
         reports.append(replace(report, rates=layer.rates(signals)))
     solution = readout.solve(network, split, batch, signals, run)  # lines 16 to 18: the output layer
     size = network.batch_size(run.budget)
-    return SamplingReport(reports, solution, len(split.train), len(split.held_out), size, run.records)
+    return SamplingReport(reports, solution, split.train.originals, len(split.held_out), size, run.records)
 
 
 def sample(
@@ -257,7 +257,7 @@ def draw_batch(network: SpikingNetwork, train: Samples, count: int, run: Run) ->
     """Draw the initial batch: :math:`X_I, Y_I`."""
     like = network.readout.weights
     with run.step("initial batch"):
-        order = random_order(len(train), max(count, ORDERED), run.random("batch"))
+        order = random_order(train.originals, max(count, ORDERED), run.random("batch"))
         x, targets = train.inputs(order[:count]), train.targets(order[:count])  # (M, O, D), (M, H, C)
         require_finite(x, targets)
         signals = network.signals(x if isinstance(x, Tensor) else x.dense())  # (D, O, M)

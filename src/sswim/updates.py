@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from sswim.classes import ClassModel, SamplesPast, labelled_samples
+from sswim.data.augment import Change, augmented
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.labelled import digests
 from sswim.data.past import SeriesPast, cut_windows
@@ -144,8 +146,10 @@ class SamplesUpdate:
     past: SamplesPast
 
     @classmethod
-    def of(cls, model: ClassModel, X: object, y: np.ndarray, name: str, past: SamplesPast) -> SamplesUpdate:
-        """Return samples and their classes, checked against those of the fit."""
+    def of(
+        cls, model: ClassModel, X: object, y: np.ndarray, name: str, past: SamplesPast, changes: Sequence[Change]
+    ) -> SamplesUpdate:
+        """Return samples and their classes, checked against those of the fit, with changed copies of training samples."""
         values = model.inputs(X, name)
         if len(values) != len(y):
             raise ValueError(f"X and y must hold equally many samples, got {len(values)} and {len(y)}.")
@@ -158,28 +162,38 @@ class SamplesUpdate:
             model.inputs, values, labels, len(model.classes), model.readout, past.seed, past.class_weights, first=past.seen
         )
         held_out = digests(values) < past.validation
-        return cls(Split.by(samples, held_out), replace(past, seen=past.seen + len(samples)))
+        return cls(augmented(Split.by(samples, held_out), changes), replace(past, seen=past.seen + len(samples)))
 
 
-def refit_samples(model: ClassModel, X: object, y: np.ndarray, name: str, run: Run) -> ClassModel:
+def refit_samples(
+    model: ClassModel, X: object, y: np.ndarray, name: str, run: Run, changes: Sequence[Change] = ()
+) -> ClassModel:
     """Return the model with the same hidden layers and an output solved from these samples alone."""
     record, past = _record(model.report.solution, "refit"), _samples_past(model)
-    new, network = SamplesUpdate.of(model, X, y, name, replace(past, seen=0)), copy.deepcopy(model.network)
+    new, network = SamplesUpdate.of(model, X, y, name, replace(past, seen=0), changes), copy.deepcopy(model.network)
     if not len(new.split.train) or not len(new.split.held_out):
         raise ValueError(f"X: too few samples, {len(y)}, to choose a regularisation on a part of them. Pass more.")
     solution = record.fit(network, new.split, run)
-    report = _settled(network, replace(model.report, samples=0), solution, run, len(new.split.train))
+    report = _settled(network, replace(model.report, samples=0), solution, run, new.split.train.originals)
     return replace(model, network=network, report=report, past=new.past)
 
 
-def update_samples(model: ClassModel, X: object, y: np.ndarray, name: str, forget: float | None, run: Run) -> ClassModel:
+def update_samples(
+    model: ClassModel,
+    X: object,
+    y: np.ndarray,
+    name: str,
+    forget: float | None,
+    run: Run,
+    changes: Sequence[Change] = (),
+) -> ClassModel:
     """Return the model with new samples."""
     record, past = _record(model.report.solution, "partial_fit"), _samples_past(model)
-    new, network = SamplesUpdate.of(model, X, y, name, past), copy.deepcopy(model.network)
+    new, network = SamplesUpdate.of(model, X, y, name, past, changes), copy.deepcopy(model.network)
     if not len(y):
         return model
     solution = record.extended(network, new.split, run, begins=False, forget=forget).solve(network, run)
-    report = _settled(network, model.report, solution, run, len(new.split.train))
+    report = _settled(network, model.report, solution, run, new.split.train.originals)
     return replace(model, network=network, report=report, past=new.past)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -11,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from sswim.backtests import CrossValidation, Folds, cross_validate
 from sswim.classes import ClassModel
+from sswim.data.augment import Augmentation, Change
 from sswim.data.series import Breaks, SeriesLike
 from sswim.estimator import Estimator
 from sswim.forecasts import ForecastModel
+from sswim.hidden import Fields, changes_of
 from sswim.updates import (
     check_forget,
     merge_samples,
@@ -129,13 +132,16 @@ class UpdatableForecaster(Estimator[ForecastModel]):
 class UpdatableClassifier(Estimator[ClassModel]):
     """A classifier whose output can be solved for again from sums; its hidden layers stay."""
 
+    augment: Augmentation | Sequence[Augmentation] | None
+    fields: Fields
+
     def partial_fit(
         self, X: object, y: npt.ArrayLike, classes: npt.ArrayLike | None = None, *, forget: float | None = None
     ) -> Self:
         """Go on with new samples of the same classes; an unfitted model is fitted.
 
         The hidden layers and the scaling of intensities stay. The samples are added to the sums, and the output is solved for
-        anew, as `refit` with all samples would.
+        anew, as `refit` with all samples would. They get changed copies too, as `augment` says.
 
         Parameters
         ----------
@@ -156,14 +162,14 @@ class UpdatableClassifier(Estimator[ClassModel]):
             return self.fit(X, y)
         half_life = check_forget(forget)
         with self._update() as run:
-            self.model_ = update_samples(self.model_, X, self._flat(y), type(self).__name__, half_life, run)
+            self.model_ = update_samples(self.model_, X, self._flat(y), type(self).__name__, half_life, run, self._changes())
         return self
 
     def refit(self, X: object, y: npt.ArrayLike) -> Self:
         """Solve for the output from these samples alone; hidden layers stay. Copies of a model may do so apart."""
         check_is_fitted(self)
         with self._update() as run:
-            self.model_ = refit_samples(self.model_, X, self._flat(y), type(self).__name__, run)
+            self.model_ = refit_samples(self.model_, X, self._flat(y), type(self).__name__, run, self._changes())
         return self
 
     def merge(self, other: Self) -> Self:
@@ -173,6 +179,10 @@ class UpdatableClassifier(Estimator[ClassModel]):
         with self._update() as run:
             self.model_ = merge_samples(self.model_, other.model_, run)
         return self
+
+    def _changes(self) -> tuple[Change, ...]:
+        """Return what copies of new samples are changed by."""
+        return changes_of(self.augment, self.model_.inputs, self.fields)
 
     @staticmethod
     def _flat(y: npt.ArrayLike) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Data on its way into a network: series, samples, windows, scaling, and encoders of spikes and events."""
 
+from sswim.data.augment import Augmentation, Mirror, Shifts, Stretch
 from sswim.data.cochlea import Cochlea
 from sswim.data.events import EventStreams, ExactEvents, StoredEvents, as_events
 from sswim.data.rows import RowSource
@@ -13,19 +14,23 @@ from sswim.network.events import EventBatch
 __all__ = [
     "ENCODERS",
     "SCALINGS",
+    "Augmentation",
     "Cochlea",
     "EventBatch",
     "EventStreams",
     "ExactEvents",
     "Current",
     "Latency",
+    "Mirror",
     "Poisson",
     "Rate",
     "RowSource",
     "Samples",
     "Scaling",
+    "Shifts",
     "SpikeEncoder",
     "StoredEvents",
+    "Stretch",
     "Subset",
     "TensorSamples",
     "Windows",

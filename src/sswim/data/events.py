@@ -72,13 +72,13 @@ class EventStreams:
         some._first, some._last = self._first[index], self._last[index]
         return some
 
-    def batch(self, index: Tensor) -> EventBatch:
-        """Return the events of the samples numbered `index`."""
+    def batch(self, index: Tensor, stretch: Tensor | None = None) -> EventBatch:
+        """Return the events of the samples numbered `index`, with times multiplied by `stretch` (samples,). Default: by 1."""
         first, last = self._first[index], self._last[index]
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._events(place)
-        channels = channels.long() // self.merge
+        times, channels = times if stretch is None else times * stretch[sample], channels.long() // self.merge
         seen = times < self.window
         times = times if self.exact else times.round().clamp_max(self.window - 1)
         return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)

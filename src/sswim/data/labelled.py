@@ -96,7 +96,21 @@ class LabelledSamples(Samples):
     def inputs(self, index: Index) -> Inputs:
         """Return the inputs (batch, window, channels), or the events, of the samples numbered `index`."""
         numbers = torch.arange(len(self.X))[index]
-        values = self.X[numbers] if isinstance(self.X, Tensor) else self.X.batch(numbers)
+        return self.encode(self.values(numbers), numbers)
+
+    def values(self, numbers: Tensor, stretch: Tensor | None = None) -> Tensor | EventBatch:
+        """Return the samples of some numbers as they are; times of events are multiplied by `stretch` (samples,)."""
+        if isinstance(self.X, EventStreams):
+            return self.X.batch(numbers, stretch)
+        return self.X[numbers] if isinstance(self.X, Tensor) else self.X.batch(numbers)
+
+    @property
+    def blank(self) -> float:
+        """The value of a channel that shows nothing."""
+        return 0.0 if self._scale is None else self._scale[0]
+
+    def encode(self, values: Tensor | EventBatch, numbers: Tensor, copies: Tensor | None = None) -> Inputs:
+        """Return values as the network takes them. The numbers of samples, and of copies, decide about what is drawn."""
         if isinstance(values, EventBatch):
             return values
         if self._encoder is None:
@@ -107,8 +121,10 @@ class LabelledSamples(Samples):
         # Each with a generator of its own, so that a sample's spikes are the same whoever asks for it.
         found: list[Tensor] = []
         events: list[EventBatch] = []
-        for number, one in zip(numbers.tolist(), intensity[:, None], strict=True):
-            state = np.random.SeedSequence(self._seed, spawn_key=(self._first + number,)).generate_state(1)
+        which = torch.zeros_like(numbers) if copies is None else copies
+        for number, copy, one in zip(numbers.tolist(), which.tolist(), intensity[:, None], strict=True):
+            key = (self._first + number, copy) if copy else (self._first + number,)
+            state = np.random.SeedSequence(self._seed, spawn_key=key).generate_state(1)
             spikes = self._encoder.encode(one, torch.Generator().manual_seed(int(state[0])))
             events.append(spikes) if isinstance(spikes, EventBatch) else found.append(spikes)
         if events:

@@ -52,6 +52,16 @@ class Samples(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
+    def originals(self) -> int:
+        """Number of samples at the beginning that are no copies of others. Default: all."""
+        return len(self)
+
+    @property
+    def marks(self) -> str:
+        """What tells the samples from others with the same targets, as a text. Default: nothing."""
+        return ""
+
     @abstractmethod
     def inputs(self, index: Index) -> Inputs:
         """Return the inputs (batch, window, channels), or the events, of the samples numbered `index`."""
@@ -97,6 +107,11 @@ class Subset(Samples):
     def weights(self, index: Index) -> Tensor | None:
         """Return how much samples count."""
         return self.samples.weights(self.numbers(index))
+
+    @property
+    def marks(self) -> str:
+        """What tells the samples from others with the same targets."""
+        return self.samples.marks
 
 
 class Part(Subset):

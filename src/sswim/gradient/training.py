@@ -113,7 +113,7 @@ def start_from_scratch(network: SpikingNetwork, split: Split, training: Gradient
     none, lambdas = torch.zeros(0, 2, dtype=torch.long), torch.full((len(network.readout.weights),), 1e-4)
     layers = [LayerReport("", "", {}, none, torch.zeros(n), True) for n in network.hidden]
     size = network.batch_size(run.budget)
-    return SamplingReport(layers, Solution(lambdas), len(split.train), len(split.held_out), size, run.records)
+    return SamplingReport(layers, Solution(lambdas), split.train.originals, len(split.held_out), size, run.records)
 
 
 def improve(

@@ -201,7 +201,8 @@ class BothCounts:
         """Return a text that tells these sums from others."""
         first = self.works[0]
         shown = first.samples.targets(slice(0, 1000)).argmax(dim=2).tolist()
-        return first.network.digest([(len(work.samples), work.limit, work.memory) for work in self.works], groups, shown)
+        sizes = [(len(work.samples), work.limit, work.memory) for work in self.works]
+        return first.network.digest(sizes, groups, shown, first.samples.marks)
 
 
 def _sum_counts(both: BothCounts, item: tuple[int, slice]) -> CountsSums:

@@ -85,7 +85,7 @@ class SampleWork:
         """Return a text that tells these sums from others."""
         inputs = self.split.train.inputs(slice(0, 2))
         shown = inputs.numpy().tobytes() if isinstance(inputs, Tensor) else inputs.times.numpy().tobytes()
-        return self.source.network.digest(groups, self.source.memory, shown)
+        return self.source.network.digest(groups, self.source.memory, shown, self.split.train.marks)
 
 
 def _sum_samples(common: SampleWork, item: tuple[bool, slice]) -> SampleSums:
