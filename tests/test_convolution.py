@@ -13,7 +13,8 @@ from sswim import Classifier, Convolution, Counts, FixedLambda, SpikingNetwork, 
 from sswim.classes import samples_seed, training_order
 from sswim.data import ExactEvents
 from sswim.export import to_nir, to_onnx
-from sswim.network.convolution import ConvolutionLayer, Grid, constant_in_time, hidden_shapes, integrated, split_layout
+from sswim.network.convolution import ConvolutionLayer, constant_in_time, integrated
+from sswim.network.grid import Grid, hidden_shapes, split_layout
 from sswim.network.kernels import KERNELS, Exponential, kernel_taps, refractory_taps, toeplitz
 from sswim.network.layer import SpikingLayer, fire
 from sswim.readout import wide

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from sswim.regression import LambdaSearch, Sums, index_of_least, safe_eigh
+from sswim.algebra import index_of_least, safe_eigh
+from sswim.regression import LambdaSearch, Sums
 from sswim.steps import CorrelationDelays, DistWeights, DotWeights, GradientPairs, SupportSearch
 from sswim.steps import weights as weight_steps
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from sswim import Forecaster, FromScratch
+from sswim.algebra import safe_eigh
 from sswim.machine import on_threads
 from sswim.plots import plot_forecast, plot_spikes
 from sswim.readout.blocks import Part, Solver
-from sswim.regression import safe_eigh
 
 WINDOW, HORIZON = 12, 4
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sswim import steps
+from sswim.algebra import safe_eigh
 from sswim.network.kernels import Hat, Morlet
-from sswim.regression import safe_eigh
 from sswim.steps import (
     DELAYS,
     EMBEDDINGS,
@@ -33,10 +33,12 @@ from sswim.steps import (
     FixedSupports,
     Fluctuation,
     GradientPairs,
+    IntegrateScale,
     LeakyScale,
     LeakyTimes,
     Magnitude,
     MeanStd,
+    Patches,
     Phase,
     PlainDepth,
     PotentialStatistics,
@@ -73,7 +75,14 @@ VARIANTS = {
     },
     "PAIRS": {"gradient": GradientPairs, "spread": GradientPairs},
     "WEIGHTS": {"dot": DotWeights, "dist": DistWeights, "random": RandomWeights},
-    "NORMALIZERS": {"mean-std": MeanStd, "fluctuation": Fluctuation, "diverse": Diverse, "leaky": LeakyScale},
+    "NORMALIZERS": {
+        "mean-std": MeanStd,
+        "fluctuation": Fluctuation,
+        "diverse": Diverse,
+        "leaky": LeakyScale,
+        "integrate": IntegrateScale,
+    },
+    "PATCHES": {"whitened": Patches, "plain": Patches},
     "DEPTH": {"plain": PlainDepth, "residual": ResidualDepth},
     "DELAYS": {"correlation": CorrelationDelays, "zero": FixedDelays},
     "SUPPORTS": {"search": SupportSearch, "width": WidthSupports, "fixed": FixedSupports},
@@ -466,7 +475,18 @@ def test_normalised_potentials_have_the_wanted_statistics(step, generator):
         torch.testing.assert_close(gamma, -3 * S)
 
 
-@pytest.mark.parametrize("name", NORMALIZERS)
+def test_neurons_that_integrate_use_all_their_steps(generator):
+    v = torch.rand(40, 8, 500, generator=generator, dtype=torch.float64).cumsum(dim=1) - 1
+    v[0], v[1], v[2] = 0.4, -v[1], 1e-9 * v[2]  # one that never moves, one that nothing excites, one that hardly moves
+    alpha, beta, gamma = IntegrateScale().scale(statistics_of(v.clone()))
+    counts = (alpha[:, None] * v[:, -1] + beta[:, None]).floor().clamp(0, 8)
+    assert ((alpha[:, None] * v.amax(dim=1) + beta[:, None]).amax(dim=1) >= 1).all(), "none is silent"
+    assert (counts[2:].amax(dim=1) == 8).all() and (gamma == -1).all()
+    silent = (counts[2:] == 0).double().mean(dim=1)
+    assert silent.min() < 0.6 and silent.max() > 0.9 and len(silent.unique()) > 20, "neurons differ"
+
+
+@pytest.mark.parametrize("name", [name for name in NORMALIZERS if name != "integrate"])
 def test_no_neuron_stays_silent(name, generator):
     v = torch.rand(5, 20, 10, generator=generator, dtype=torch.float64) * 1e-3  # never near the threshold
     v[0] = 0.4  # and one that never moves

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sswim.data.scaling import Scaling
     from sswim.forecaster import Forecaster
     from sswim.gradient import FromScratch, Gradient, finetune, initialize
-    from sswim.network.convolution import Convolution
+    from sswim.network.grid import Convolution
     from sswim.network.network import SpikingNetwork
     from sswim.readout import Counts, Direct, Spikes, Traces, Trajectory, Voltage
     from sswim.regression import FixedLambda, LambdaSearch
@@ -53,7 +53,7 @@ _HOMES = {
     **dict.fromkeys(("FixedLambda", "LambdaSearch"), "sswim.regression"),
     **dict.fromkeys(("Steps", "sample"), "sswim.sampling"),
     "Classifier": "sswim.classifier",
-    "Convolution": "sswim.network.convolution",
+    "Convolution": "sswim.network.grid",
     "Forecaster": "sswim.forecaster",
     "Scaling": "sswim.data.scaling",
     "SpikingNetwork": "sswim.network.network",

@@ -24,7 +24,7 @@ from sswim.data.windows import Split
 from sswim.evaluate.costs import Costs
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.hidden import Fields, Hidden, changes_of, check_fields, check_layers, event_encoder, suited
-from sswim.network.convolution import Convolution
+from sswim.network.grid import Convolution
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
 from sswim.paper import PAPER_CLASSES, Switches, paper_training

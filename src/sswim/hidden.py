@@ -12,7 +12,7 @@ from sswim.data.augment import Change, Scene, check_augment, combine
 from sswim.data.events import ExactEvents, is_events
 from sswim.data.inputs import InputEncoder
 from sswim.data.spikes import Current, SpikeEncoder
-from sswim.network.convolution import Convolution, Grid, check_hidden, hidden_shapes, split_layout, widths_of
+from sswim.network.grid import Convolution, Grid, check_hidden, hidden_shapes, split_layout, widths_of
 from sswim.network.network import KernelName
 from sswim.profiles import Neurons
 from sswim.sampling import ResolvedSteps

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.tensors import as_samples, as_split
-from sswim.data.windows import Samples, Split, batches, require_finite
+from sswim.data.tensors import as_samples, as_split, require_finite
+from sswim.data.windows import Samples, Split, batches
 from sswim.network.convolution import ConvolutionLayer
 from sswim.network.events import EventBatch
 from sswim.network.exact import event_response, filter_events
@@ -57,7 +57,9 @@ def sample_network(network: SpikingNetwork, split: Split, steps: ResolvedSteps, 
         set_times(network, l, signals, steps.temporal)  # line 3, op_t: tau, sigma, varsigma
         filters = layer.filters(signals.shape[1], network.steps)  # (N, S, I)
         state = LayerState(network, l, layer, filters, signals, batch, split.train, run, batch.events if l == 1 else None)
-        seen = patches_of(state, steps.patches)  # the samples of a convolution are patches
+        seen = (
+            patches_of(state, layer, steps.patches) if isinstance(layer, ConvolutionLayer) else state
+        )  # its samples are patches
         way = steps.way(seen)
         report = way.draw_pairs()  # lines 4 to 11: P and one pair per neuron
         way.set_weights()  # lines 12 and 13, op_w: w~

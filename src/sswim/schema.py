@@ -24,7 +24,7 @@ from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder
 from sswim.forecasts import ForecastModel
 from sswim.network import SpikingNetwork, VoltageReadout
-from sswim.network.convolution import Convolution, Grid, hidden_shapes, widths_of
+from sswim.network.grid import Convolution, Grid, hidden_shapes, widths_of
 from sswim.network.kernels import Kernel
 from sswim.network.surrogates import Surrogate
 from sswim.options import Options, check_choice, check_constants, check_integer, parse_memory

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from sswim.data.labelled import LabelledSamples
 from sswim.data.windows import Index, Split, Subset
-from sswim.network.convolution import split_layout
 from sswim.network.events import EventBatch
+from sswim.network.grid import split_layout
 from sswim.network.network import Inputs
 from sswim.options import Options, check_integer, check_positive
 

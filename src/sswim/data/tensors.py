@@ -10,12 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Index, Samples, Split, kept_for_training
-from sswim.network.events import dense
-from sswim.network.network import SpikingNetwork
+from sswim.data.windows import MOST, Index, Samples, Split, kept_for_training
+from sswim.network.events import EventBatch, dense
+from sswim.network.network import Inputs, SpikingNetwork
 from sswim.options import check_fraction
 
-__all__ = ["TensorSamples", "Windows", "as_samples", "as_split", "split_windows"]
+__all__ = ["TensorSamples", "Windows", "as_samples", "as_split", "require_finite", "split_windows"]
 
 Cut = TypeVar("Cut", np.ndarray, range, list)
 
@@ -145,3 +145,14 @@ def split_windows(segments: Sequence[Cut], span: int, last: int) -> tuple[list[C
         if here < count:
             second.append(rows[here:])
     return first, second
+
+
+def require_finite(x: Inputs, y: Tensor) -> None:
+    """Refuse inputs or targets that hold NaN or infinity, or whose squares would overflow in float32."""
+    for name, values in (("X", x), ("Y", y)):
+        if isinstance(values, EventBatch):
+            continue
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
+        if values.numel() and float(values.abs().max()) > MOST:
+            raise ValueError(f"{name} must lie between -{MOST:g} and {MOST:g}, got {float(values.abs().max()):g}: scale it.")

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from sswim.data.encoder import Encoded, SeriesEncoder
 from sswim.data.rows import Unread, find_runs
-from sswim.network.events import EventBatch
 from sswim.network.network import Inputs
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Subset",
     "batches",
     "kept_for_training",
-    "require_finite",
 ]
 
 Index = Tensor | slice
@@ -397,14 +395,3 @@ def batches(count: int, size: int, *, even: bool = True) -> list[slice]:
         runs = max(1, -(-count // size))
         size = max(1, -(-count // runs))
     return [slice(first, min(first + size, count)) for first in range(0, count, size)]
-
-
-def require_finite(x: Inputs, y: Tensor) -> None:
-    """Refuse inputs or targets that hold NaN or infinity, or whose squares would overflow in float32."""
-    for name, values in (("X", x), ("Y", y)):
-        if isinstance(values, EventBatch):
-            continue
-        if not bool(torch.isfinite(values).all()):
-            raise ValueError(f"{name} must be finite, but holds NaN or infinite values: fill or drop them first.")
-        if values.numel() and float(values.abs().max()) > MOST:
-            raise ValueError(f"{name} must lie between -{MOST:g} and {MOST:g}, got {float(values.abs().max()):g}: scale it.")

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.tensors import as_samples, as_split
-from sswim.data.windows import Samples, require_finite
+from sswim.data.tensors import as_samples, as_split, require_finite
+from sswim.data.windows import Samples
 from sswim.network.events import dense
 from sswim.network.network import SpikingNetwork
 from sswim.options import Randomness

@@ -1,6 +1,7 @@
 """Networks of spike response neurons: kernels, layers, simulation, and gradients through them."""
 
-from sswim.network.convolution import Convolution, ConvolutionLayer
+from sswim.network.convolution import ConvolutionLayer
+from sswim.network.grid import Convolution
 from sswim.network.kernels import (
     KERNELS,
     REFRACTORY_KERNELS,
@@ -12,10 +13,11 @@ from sswim.network.kernels import (
     Morlet,
     Refractory,
 )
-from sswim.network.layer import SpikingLayer, Stream
+from sswim.network.layer import SpikingLayer
 from sswim.network.network import Activity, SpikingNetwork
 from sswim.network.output import Readout, VoltageReadout
 from sswim.network.population import Population
+from sswim.network.stream import Stream
 from sswim.network.surrogates import SURROGATES, Arctan, FastSigmoid, SlayerExponential, Surrogate, Triangular
 
 __all__ = [

@@ -11,13 +11,15 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from sswim.network.convolution import Convolution, ConvolutionLayer, constant_in_time, hidden_layers, hidden_shapes
+from sswim.network.convolution import ConvolutionLayer, constant_in_time, hidden_layers
 from sswim.network.events import EventBatch
+from sswim.network.grid import Convolution, hidden_shapes
 from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, exporting, resolve_kernel
-from sswim.network.layer import SpikingLayer, Stream, Workspace, decays
+from sswim.network.layer import SpikingLayer, Workspace, decays
 from sswim.network.output import Readout, VoltageReadout
+from sswim.network.stream import Stream
 from sswim.network.surrogates import SURROGATES, Surrogate
-from sswim.options import check_integer, resolve
+from sswim.options import check_integer, check_widths, resolve
 
 __all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork", "resolve_kernels"]
 
@@ -138,10 +140,16 @@ class SpikingNetwork(nn.Module):
         self.kernels = resolve_kernels("kernel", kernel, len(hidden))
         self.refractory = resolve_kernel(refractory, "refractory", REFRACTORY_KERNELS)
         self.layout = None if layout is None else tuple(int(n) for n in layout)
-        shapes = hidden_shapes(inputs, hidden, self.layout)
-        self.layers = nn.ModuleList(  # type: ignore[assignment]
-            hidden_layers(inputs, shapes, self.kernels, self.refractory, dtype)
-        )
+        if any(isinstance(width, Convolution) for width in hidden):
+            shapes = hidden_shapes(inputs, hidden, self.layout)
+            layers = hidden_layers(inputs, shapes, self.kernels, self.refractory, dtype)
+        else:
+            widths = [inputs, *check_widths("hidden", hidden)]
+            layers = [
+                SpikingLayer(senders, neurons, k, self.refractory, dtype=dtype)
+                for senders, neurons, k in zip(widths, widths[1:], self.kernels, strict=False)
+            ]
+        self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
         check_integer("outputs", outputs, 1)
         if readout is None:
             readout = VoltageReadout(
@@ -219,7 +227,7 @@ class SpikingNetwork(nn.Module):
             return x
         if x.ndim != 3 or x.shape[1:] != (self.window, self.inputs):
             raise ValueError(f"x must have shape (batch, window={self.window}, inputs={self.inputs}), got {tuple(x.shape)}.")
-        if constant_in_time(x) and isinstance(self.layers[0], ConvolutionLayer):
+        if isinstance(self.layers[0], ConvolutionLayer) and constant_in_time(x):
             return self.signals_of(x[:, :1]).expand(-1, self.window, -1)
         return self.signals_of(x)
 

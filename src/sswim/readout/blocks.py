@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sswim.regression import safe_eigh
+from sswim.algebra import safe_eigh
 
 __all__ = ["Part", "Solver", "total", "without"]
 

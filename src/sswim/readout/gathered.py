@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Part, Samples, Split, batches, require_finite
+from sswim.data.tensors import require_finite
+from sswim.data.windows import Part, Samples, Split, batches
 from sswim.network.kernels import delay_of_lag
 from sswim.network.layer import Workspace
 from sswim.network.network import SpikingNetwork

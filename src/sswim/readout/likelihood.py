@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, index_of_least
+from sswim.algebra import index_of_least
+from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization
 
 __all__ = ["Descent", "KeptFeatures", "Softmax", "fit_temperature", "search_penalty"]
 

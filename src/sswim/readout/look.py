@@ -8,13 +8,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sswim.algebra import safe_eigh
 from sswim.data.windows import Samples, SeriesWindows
 from sswim.machine import PIECES
 from sswim.network.network import Inputs, SpikingNetwork
 from sswim.options import Run
 from sswim.readout.blocks import Part, total
 from sswim.readout.lags import Features, LagReadout
-from sswim.regression import safe_eigh
 
 __all__ = ["Source", "principal_directions", "separate_directions", "set_directions"]
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from sswim.algebra import gram
 from sswim.network.kernels import Kernel, kernel_taps, toeplitz
 from sswim.network.layer import Workspace
-from sswim.regression import Sums, gram
+from sswim.regression import Sums
 
 __all__ = ["SlidingSums", "shiftable"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sswim.algebra import index_of_least
 from sswim.data.windows import Split, batches
 from sswim.network.kernels import REFRACTORY_KERNELS, delay_of_lag, resolve_kernel
 from sswim.network.layer import Workspace
@@ -17,7 +18,7 @@ from sswim.options import Mistakes, Options, Run, check_integer, resolve
 from sswim.readout.base import Shape, Training
 from sswim.readout.gathered import VoltageRecord
 from sswim.readout.traces import ASSEMBLIES, Assembly, Trace
-from sswim.regression import REGULARIZATION, Regularization, Sums, index_of_least
+from sswim.regression import REGULARIZATION, Regularization, Sums
 from sswim.report import Solution
 from sswim.steps.base import Delays, InitialBatch, Supports
 from sswim.steps.delays import DELAYS

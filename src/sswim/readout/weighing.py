@@ -21,9 +21,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from sswim.algebra import index_of_least
 from sswim.machine import on_threads
 from sswim.readout.blocks import Part, Solver, total, without
-from sswim.regression import index_of_least
 
 __all__ = ["Model", "Weighed", "stack", "weigh"]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sswim.algebra import gram
 from sswim.network.kernels import Kernel, refractory_taps, toeplitz
-from sswim.regression import gram
 
 __all__ = ["Bordered", "Fit", "Group", "Projections", "SpikeSums", "refractory_traces"]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from sswim.data.windows import Samples, batches, require_finite
+from sswim.data.tensors import require_finite
+from sswim.data.windows import Samples, batches
 from sswim.network.layer import Workspace
 from sswim.network.network import SpikingNetwork
 

@@ -146,6 +146,8 @@ class IntegrateScale(Options):
         Least and largest part of the samples that are below the threshold, if `r` were normal.
     top : float
         `z`, in deviations.
+    margin : float
+        As in `LeakyScale`.
     bits : int, optional
         As in `LeakyScale`.
     """
@@ -153,6 +155,7 @@ class IntegrateScale(Options):
     low: float = 0.45
     high: float = 0.95
     top: float = 3.5
+    margin: float = 1e-4
     bits: int | None = None
 
     def __post_init__(self) -> None:
@@ -163,15 +166,17 @@ class IntegrateScale(Options):
 
     def scale(self, statistics: Statistics) -> tuple[Tensor, Tensor, Tensor]:
         """Return scale, bias and initial refractory potential, each of shape (neurons,)."""
-        E, S = statistics.last_mean, statistics.last_deviation.clamp_min(1e-12)
+        E, S, M = statistics.last_mean, statistics.last_deviation.clamp_min(1e-12), statistics.maximum
         i = torch.arange(1, len(S) + 1, dtype=S.dtype, device=S.device)
         q = self.low + (self.high - self.low) * ((i * 0.7548776662466927) % 1)
         threshold = (E + torch.special.ndtri(q) * S).clamp_min(0)
-        # A neuron whose input is negative for nearly all samples still has a range.
-        top = torch.maximum(E + self.top * S, threshold + S)
-        alpha = statistics.steps / (top - threshold)
-        # From 0.5 on, so that a count is that of the nearest integer.
-        return alpha, 0.5 - alpha * threshold, -torch.ones_like(alpha)
+        # A threshold that no sample reaches comes down, and so does a top.
+        threshold = torch.where(threshold < M, threshold, M.clamp_min(0) / 2)
+        top = torch.minimum(torch.maximum(E + self.top * S, threshold + S), torch.where(M > threshold, M, threshold + S))
+        alpha = statistics.steps / (top - threshold).clamp_min(1e-12)
+        # From 0.5 on, so that a count is that of the nearest integer. A neuron that no sample excites fires by itself.
+        beta = 0.5 - alpha * threshold
+        return alpha, beta + (1 + self.margin - alpha * M - beta).clamp_min(0), -torch.ones_like(alpha)
 
 
 def check_bits(argument: str, bits: int | None) -> None:

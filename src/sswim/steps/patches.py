@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sswim.algebra import safe_eigh
 from sswim.network.convolution import ConvolutionLayer, constant_in_time
 from sswim.network.kernels import kernel_taps, toeplitz
 from sswim.options import Options, check_integer, check_positive
-from sswim.regression import safe_eigh
 from sswim.report import LayerReport
 from sswim.steps.base import InitialBatch, LayerState, Metric, Way
 
@@ -81,11 +81,9 @@ class SamePlace:
         return self.metric.pairwise(x) * (self.places[:, None] == self.places[None, :])
 
 
-def patches_of(state: LayerState, step: Patches) -> LayerState:
-    """Return where sampling stands with patches for samples, or the state as it is if the layer is dense."""
-    layer, signals, run = state.layer, state.signals, state.run
-    if not isinstance(layer, ConvolutionLayer):
-        return state
+def patches_of(state: LayerState, layer: ConvolutionLayer, step: Patches) -> LayerState:
+    """Return where the sampling of a convolution stands, with patches for samples."""
+    signals, run = state.signals, state.run
     still, samples = constant_in_time(signals), signals.shape[2]
     steps = 1 if still else signals.shape[1]
     room = max(256, int(run.budget / 4 / (4 * layer.senders * steps)))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sswim.algebra import gram, safe_eigh
 from sswim.data.windows import Samples, Subset, batches
 from sswim.network.network import SpikingNetwork
 from sswim.options import Options, Run, check_fraction, check_integer, check_positive, check_result
-from sswim.regression import gram, safe_eigh
 from sswim.report import LayerReport
 from sswim.steps.base import Depth, LayerState
 from sswim.steps.weights import fix_signs

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sswim.algebra import index_of_least
 from sswim.options import Options, check_integer, check_positive
-from sswim.regression import index_of_least
 from sswim.steps.base import Supports
 
 __all__ = ["SUPPORTS", "FixedSupports", "SupportSearch", "WidthSupports"]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sswim.algebra import safe_eigh
 from sswim.options import Options, check_choice, check_positive
-from sswim.regression import safe_eigh
 from sswim.steps.base import Normalizer, Statistics, Weights
 from sswim.steps.leaky import IntegrateScale, LeakyScale
 
