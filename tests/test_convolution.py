@@ -132,6 +132,7 @@ def test_constant_input_needs_no_simulation():
     counts, spikes = layer.counts(x, layer.filters(8, 8)), layer.fire(layer.potentials(x, layer.filters(8, 8)))
     assert counts is not None
     assert torch.equal(counts, spikes.sum(dim=1))
+    assert torch.equal(layer.spikes(x, layer.filters(8, 8)), spikes)
     assert counts.max() > 3
     layer.biases[0] = 1.0
     assert layer.counts(x, filters) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import warnings
@@ -15,6 +16,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from sswim.forecaster import Forecaster
+    from sswim.network.grid import Convolution
 
 __all__ = [
     "aligned",
@@ -22,6 +24,7 @@ __all__ = [
     "covariates_of",
     "executor_of",
     "figures",
+    "layers",
     "next_steps",
     "option",
     "plain_errors",
@@ -88,6 +91,24 @@ def widths(text: str | None) -> tuple[int, ...] | None:
         return None if text is None else tuple(int(n) for n in text.split(","))
     except ValueError:
         raise ValueError(f"--hidden must be whole numbers separated by commas, got {text!r}.") from None
+
+
+def layers(text: str) -> tuple[int | Convolution, ...]:
+    """Return the hidden layers of a classifier: neurons, or filters such as 400x7 and, pooled over 4 regions, 400x7/4."""
+    from sswim.network.grid import Convolution  # torch takes seconds
+
+    found: list[int | Convolution] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:x(\d+)(?:/(\d+))?)?", part.strip())
+        if match is None:
+            raise ValueError(
+                "--hidden must be 'auto', or neurons or filters of each layer with commas between, such as 1000, 400x7 or "
+                f"400x7/4,500, got {text!r}."
+            )
+        count, size, pool = (None if n is None else int(n) for n in match.groups())
+        assert count is not None
+        found.append(count if size is None else Convolution(count, size, pool))
+    return tuple(found)
 
 
 def setting(text: str) -> tuple[str, object]:

@@ -31,6 +31,7 @@ from sswim.arguments import (
     covariates_of,
     executor_of,
     figures,
+    layers,
     next_steps,
     option,
     plain_errors,
@@ -254,8 +255,11 @@ def evaluate(
 @app.command()
 def classify(
     data: Annotated[str, typer.Argument(help="digits, mnist, fashion-mnist, fsdd, nmnist or shd.")] = "digits",
-    hidden: Annotated[str, typer.Option(help="Neurons per hidden layer, such as 1000 or 500,500.")] = "1000",
-    encoder: Annotated[str | None, typer.Option(help="image, rate, poisson or latency.")] = None,
+    hidden: Annotated[
+        str,
+        typer.Option(help="Neurons per hidden layer, such as 1000 or 500,500, or filters: 400x7. Default: as suits."),
+    ] = "auto",
+    encoder: Annotated[str | None, typer.Option(help="image, rate, poisson, latency or current.")] = None,
     readout: Annotated[str | None, typer.Option(help="direct, voltage or spikes.")] = None,
     fields: Annotated[bool, typer.Option(help="Whether neurons see patches of an image.")] = True,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's classifier.")] = False,
@@ -274,7 +278,8 @@ def classify(
         for place, argument, endings in ((out, "--out", PICTURES), (model_file, "--model", ())):
             if place is not None:
                 check_place(place, name=argument, endings=endings)
-        options: Facts = {"hidden": widths(hidden), "random_state": seed, "verbose": not as_json}
+        options: Facts = {"random_state": seed, "verbose": not as_json}
+        options |= {} if hidden == "auto" else {"hidden": layers(hidden)}
         options |= {name: value for name, value in (("encoder", encoder), ("readout", readout)) if value is not None}
         if not fields:
             options["fields"] = None

@@ -364,10 +364,10 @@ def fire_layer(state: LayerState) -> Tensor:
     with state.run.step(f"layer {state.l}: spikes"):
         for part in state.run.count(_parts(state)):
             if isinstance(layer, ConvolutionLayer):
-                v = layer.potentials(state.signals[:, :, part], filters)
+                found = layer.spikes(state.signals[:, :, part], filters)
             else:
-                v = _response(state, part, work).add_(layer.biases[:, None, None])
-            spikes[:, :, part] = layer.fire(v).to(spikes.dtype)
+                found = layer.fire(_response(state, part, work).add_(layer.biases[:, None, None]))
+            spikes[:, :, part] = found.to(spikes.dtype)
     return spikes
 
 

@@ -19,6 +19,8 @@ from sswim.network.layer import SpikingLayer, Workspace, filter_signals
 
 __all__ = ["ConvolutionLayer", "constant_in_time", "hidden_layers", "integrated"]
 
+# Samples that are simulated at once where nothing but a sum is remembered.
+FEW = 8
 # A support beyond this, in steps, has no leak that a float could show.
 NO_LEAK = 1e20
 
@@ -163,6 +165,23 @@ class ConvolutionLayer(SpikingLayer):
     def currents(self, signals: Tensor) -> Tensor:
         """Return the weighted input (filters, places * batch) of signals that are constant in time."""
         return self.weights @ self.patches(signals[:, :1].to(self.weights)).flatten(1)
+
+    def spikes(self, signals: Tensor | EventBatch, filters: Tensor, work: Workspace | None = None) -> Tensor:
+        """Return the pooled spikes (filters * regions, steps, batch) for signals (channels, steps, batch)."""
+        if not (isinstance(signals, Tensor) and constant_in_time(signals[:, : filters.shape[2]]) and self.integrates()):
+            return super().spikes(signals, filters, work)
+        # Without a leak: v grows by u at each step, and falls by 1 with each spike.
+        steps, batch = filters.shape[1], signals.shape[2]
+        found = self.weights.new_empty(self.neurons, self.grid.regions, steps, batch)
+        for first in range(0, batch, FEW):  # few samples at a time stay in the processor's cache
+            u = self.currents(signals[:, :, first : first + FEW])  # (K, P B)
+            v, fired = self.biases[:, None].expand_as(u).contiguous(), torch.empty_like(u)
+            for t in range(steps):
+                v.add_(u)
+                torch.ge(v, 1, out=fired)
+                v.sub_(fired)
+                found[:, :, t, first : first + FEW] = self.regions @ fired.view(self.neurons, self.grid.places, -1)
+        return found.flatten(0, 1)
 
     def fire(self, potentials: Tensor) -> Tensor:
         """Return the pooled spikes, of shape (filters * regions, steps, batch). Overwrites `potentials`."""

@@ -273,6 +273,10 @@ class SpikingLayer(nn.Module):
             return y.add_(self.biases[:, None, None])
         return filter_signals(filters, self.weights, signals, work).add_(self.biases[:, None, None])
 
+    def spikes(self, signals: Tensor | EventBatch, filters: Tensor, work: Workspace | None = None) -> Tensor:
+        """Return what the layer puts out for signals (inputs, steps, batch): (outputs, steps, batch)."""
+        return self.fire(self.potentials(signals, filters, work))
+
     def fire(self, potentials: Tensor) -> Tensor:
         """Return the spikes, of shape (neurons, steps, batch). Overwrites `potentials`."""
         inhibition = refractory_taps(self.refractory, self.refractory_supports, potentials.shape[1])

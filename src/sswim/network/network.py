@@ -265,7 +265,7 @@ class SpikingNetwork(nn.Module):
             signals = signals[:, : filters[0].shape[2]]
         places = [None] * len(filters) if work is None else work
         for layer, matrices, place in zip(self.layers, filters, places, strict=False):
-            signals = layer.fire(layer.potentials(signals, matrices, place))
+            signals = layer.spikes(signals, matrices, place)
             spikes.append(signals)
         return spikes
 

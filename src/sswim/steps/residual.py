@@ -159,7 +159,7 @@ class ByResiduals:
         network, l, batch, run = self._state.network, self._state.l, self._state.batch, self._state.run
         neurons = self._state.layer.neurons
         with run.step(f"layer {l}: pairs"):
-            each = 16 * sum(network.hidden[:-1]) * len(network.readout.constants)  # traces of a sample, and copies of them
+            each = 40 * sum(network.hidden[:-1]) * len(network.readout.constants)  # traces of a sample, and copies of them
             room = max(len(batch.targets), run.budget // max(each, 1))
             seen = Subset(self._state.train, batch.order[: min(self._step.samples, room)])
             self._counts, self._left = _left_unexplained(network, seen, l - 1, run)
