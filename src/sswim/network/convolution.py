@@ -20,7 +20,7 @@ from sswim.network.layer import SpikingLayer, Workspace, filter_signals
 __all__ = ["ConvolutionLayer", "constant_in_time", "hidden_layers", "integrated"]
 
 # Samples that are simulated at once where nothing but a sum is remembered.
-FEW = 8
+FEW = 16
 # A support beyond this, in steps, has no leak that a float could show.
 NO_LEAK = 1e20
 
@@ -172,16 +172,20 @@ class ConvolutionLayer(SpikingLayer):
             return super().spikes(signals, filters, work)
         # Without a leak: v grows by u at each step, and falls by 1 with each spike.
         steps, batch = filters.shape[1], signals.shape[2]
-        found = self.weights.new_empty(self.neurons, self.grid.regions, steps, batch)
+        found = self.weights.new_empty(steps, self.grid.regions, self.neurons, batch)
         for first in range(0, batch, FEW):  # few samples at a time stay in the processor's cache
-            u = self.currents(signals[:, :, first : first + FEW])  # (K, P B)
+            u = self._place_by_place(self.currents(signals[:, :, first : first + FEW]))  # (P, K, B)
             v, fired = self.biases[:, None].expand_as(u).contiguous(), torch.empty_like(u)
             for t in range(steps):
                 v.add_(u)
                 torch.ge(v, 1, out=fired)
                 v.sub_(fired)
-                found[:, :, t, first : first + FEW] = self.regions @ fired.view(self.neurons, self.grid.places, -1)
-        return found.flatten(0, 1)
+                found[t, :, :, first : first + FEW] = (self.regions @ fired.flatten(1)).view(-1, *u.shape[1:])
+        return found.permute(2, 1, 0, 3).reshape(self.outputs, steps, batch)
+
+    def _place_by_place(self, values: Tensor, steps: int = 1) -> Tensor:
+        """Return values (steps * filters, places * batch) as (places, steps * filters, batch), for one product with regions."""
+        return values.view(steps * self.neurons, self.grid.places, -1).transpose(0, 1).contiguous()
 
     def fire(self, potentials: Tensor) -> Tensor:
         """Return the pooled spikes, of shape (filters * regions, steps, batch). Overwrites `potentials`."""
@@ -189,16 +193,18 @@ class ConvolutionLayer(SpikingLayer):
 
     def pool(self, spikes: Tensor) -> Tensor:
         """Add up spikes (filters, steps, places * batch) over regions: (filters * regions, steps, batch)."""
-        each = spikes.unflatten(2, (self.grid.places, -1))  # (K, S, P, B)
-        return torch.matmul(self.regions.to(each), each).transpose(1, 2).flatten(0, 1)
+        steps = spikes.shape[1]
+        each = self._place_by_place(spikes.transpose(0, 1).flatten(0, 1), steps)  # (P, S K, B)
+        found = (self.regions.to(each) @ each.flatten(1)).view(-1, steps, self.neurons, each.shape[2])  # (R, S, K, B)
+        return found.permute(2, 0, 1, 3).flatten(0, 1)
 
     def counts(self, signals: Tensor | EventBatch, filters: Tensor) -> Tensor | None:
         """Return how often neurons fire at all steps, pooled, (filters * regions, batch), if that needs no simulation."""
         steps = filters.shape[1]
         if not isinstance(signals, Tensor) or not (constant_in_time(signals[:, : filters.shape[2]]) and self.integrates()):
             return None
-        n = integrated(self.currents(signals), self.biases, steps).view(self.neurons, self.grid.places, -1)
-        return torch.matmul(self.regions, n).flatten(0, 1)
+        n = self._place_by_place(integrated(self.currents(signals), self.biases, steps))  # (P, K, B)
+        return (self.regions @ n.flatten(1)).view(-1, *n.shape[1:]).transpose(0, 1).flatten(0, 1)
 
     def integrates(self) -> bool:
         """Return whether the neurons integrate without a leak, and each spike subtracts the threshold 1."""
