@@ -208,6 +208,10 @@ CLASSES: dict[str, type] = {
 }  # fmt: skip
 
 
+# Fields that files of earlier versions lack: they get their defaults.
+LATER: dict[str, set[str]] = {"ExactEvents": {"align"}, "Steps": {"patches"}}
+
+
 def file_fields(kind: type) -> list[str]:
     """Return the fields of a class that a file holds: all but those that are of a process, such as paths."""
     return [field.name for field in dataclasses.fields(kind) if field.metadata.get("in_files", True)]
@@ -221,7 +225,8 @@ def build(where: str, name: object, fields: Mapping[str, Any], optional: set[str
     kind = CLASSES.get(name) if isinstance(name, str) else None
     if kind is None:
         raise Damaged(f"{where} is of an unknown class {name!r}")
-    check_keys(where, {**fields, **dict.fromkeys(optional)}, file_fields(kind))
+    lacking = LATER.get(kind.__name__, set()) - set(fields)
+    check_keys(where, {**fields, **dict.fromkeys(optional | lacking)}, file_fields(kind))
     if not issubclass(kind, Options):
         hints = get_type_hints(kind)
         for key, value in fields.items():

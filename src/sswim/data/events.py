@@ -26,6 +26,8 @@ Layout = tuple[int, ...]
 MOST_STEPS, MOST_CHANNELS = 5_000, 1_000_000
 # Events that are looked through at once.
 RUN = 1_000_000
+# Where recordings of all lengths begin and end once they are aligned, as parts of the window.
+MARGIN = 0.05
 # Times and channels, or a structured array.
 Sample = tuple[npt.ArrayLike, npt.ArrayLike] | np.ndarray
 
@@ -44,6 +46,8 @@ class EventStreams:
     ----------
     exact : bool
         Whether batches keep the exact times, or the nearest steps.
+    aligned : float or None
+        Part of the events before and after which samples are aligned, see `ExactEvents`.
     layout : tuple of int
         How channels are laid out: polarity, height and width of an event camera's.
     pixels : tuple of int or None
@@ -58,6 +62,7 @@ class EventStreams:
     def _set(self, ends: np.ndarray, inputs: int, window: int) -> None:
         """Set where samples end, and what batches are like."""
         self.inputs, self.window, self.exact, self.merge = inputs, window, True, 1
+        self.aligned: float | None = None
         self.layout: tuple[int, ...] = (inputs,)
         self.pixels: tuple[int, ...] | None = None
         self._first, self._last = torch.from_numpy(ends[:-1]), torch.from_numpy(ends[1:])
@@ -77,14 +82,36 @@ class EventStreams:
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._events(place)
+        if self.aligned is not None:
+            times = align(times, sample, len(index), self.window, self.aligned)
         times, channels = times if stretch is None else times * stretch[sample], channels // self.merge
-        seen = times < self.window
+        seen = (times >= 0) & (times < self.window)
         times = times if self.exact else times.round().clamp_max(self.window - 1)
         return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
 
     def _events(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Return the times and channels of the events numbered `place`."""
         return self._times[place], self._channels[place]
+
+
+def align(times: Tensor, samples: Tensor, count: int, window: int, part: float) -> Tensor:
+    """Bring samples of different lengths to one length.
+
+    Of each sample, the times that all but a `part` of the events lie after, and before, become 5 % and 95 % of the window.
+
+    Examples
+    --------
+    >>> align(torch.tensor([2.0, 3.0, 4.0, 9.0, 5.0]), torch.tensor([0, 0, 0, 1, 1]), 2, 100, 0.0).tolist()
+    [5.0, 50.0, 95.0, 95.0, 5.0]
+    """
+    sizes = torch.bincount(samples, minlength=count)
+    order = torch.from_numpy(np.lexsort((times.numpy(), samples.numpy())))
+    before, last = sizes.cumsum(dim=0) - sizes, (sizes - 1).clamp_min(0)
+    ranked = torch.cat([times[order], times.new_zeros(1)])  # the last one is for samples without events
+    begin = ranked[before + (part * last).floor().long()]
+    end = ranked[before + ((1 - part) * last).ceil().long()]
+    rate = (1 - 2 * MARGIN) * window / (end - begin).clamp_min(1e-12)
+    return MARGIN * window + (times - begin[samples]) * rate[samples]
 
 
 class StoredEvents:
@@ -184,6 +211,9 @@ class ExactEvents(Options):
         This many neighbouring channels become one: 10 in the same experiments.
     exact : bool
         Whether times stay exact, or are rounded to whole steps: that is much faster, and gradients need it.
+    align : float, optional
+        Bring recordings of different lengths to one length: of each, the times that all but this part of the events lie after,
+        and before, become 5 % and 95 % of the steps. Default: times stay as they are.
     """
 
     steps: int | None = None
@@ -191,9 +221,12 @@ class ExactEvents(Options):
     inputs: int | None = None
     merge: int = 1
     exact: bool = True
+    align: float | None = None
 
     def __post_init__(self) -> None:
         check_positive("ExactEvents: scale", self.scale)
+        if self.align is not None and not check_positive("ExactEvents: align", self.align, zero=True) < 0.5:
+            raise ValueError(f"ExactEvents: align must be below 0.5, got {self.align!r}.")
         check_integer("ExactEvents: merge", self.merge, 1)
         for name in ("steps", "inputs"):
             if getattr(self, name) is not None:
@@ -208,7 +241,7 @@ class ExactEvents(Options):
     ) -> EventStreams:
         """Return the events of samples; `window`, `inputs` and `pixels` are those of the samples of a fit."""
         streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps, pixels=pixels)
-        streams.exact = self.exact
+        streams.exact, streams.aligned = self.exact, self.align
         if self.merge > 1:
             streams.merge = self.merge
             streams.inputs = -(-streams.inputs // self.merge)
