@@ -5,10 +5,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from sswim import Classifier
-from sswim.data.events import ExactEvents, as_events, is_events
+from sswim.data.events import ExactEvents, StoredEvents, as_events, is_events
 from sswim.datasets import from_tonic, load_nmnist, load_shd
+from sswim.sealed import read_sealed, write_sealed
 
 
 def write_shd(folder, part, count, seed=0, times=np.float16, lose=None):
@@ -253,3 +255,46 @@ def test_a_stray_event_is_refused_instead_of_filling_the_memory():
         as_events(micro)
     with pytest.raises(ValueError, match="X: channel 1000000000 .sample 5. would make 1000000001 channels.*merge="):
         as_events([*samples, (np.array([3.0]), np.array([10**9]))])
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_aligned_samples_begin_and_end_at_the_same_steps(stored):
+    rng = np.random.default_rng(0)
+    samples = [(start + length * np.sort(rng.uniform(0, 1, 41)), rng.integers(0, 3, 41)) for start, length in ((0, 1), (5, 3))]
+    samples += [(np.zeros(0), np.zeros(0, dtype=int)), (np.array([7.0]), np.array([2]))]
+    given = samples
+    if stored:
+        ends = np.cumsum([len(times) for times, _ in samples])
+        given = StoredEvents(*(np.concatenate([sample[k] for sample in samples]) for k in (0, 1)), ends)
+    streams = ExactEvents(steps=40, inputs=3, align=0.1).encode(given)
+    batch = streams.batch(torch.arange(4))
+    for number, (times, channels) in enumerate(samples[:2]):
+        begin, end = times[4], times[36]  # a tenth of the 40 gaps from either end
+        expected = 2 + 36 * (times - begin) / (end - begin)
+        inside = (expected >= 0) & (expected < 40)
+        np.testing.assert_allclose(batch.times[batch.samples == number], expected[inside], atol=1e-9)
+        np.testing.assert_array_equal(batch.channels[batch.samples == number], channels[inside])
+    assert batch.times[batch.samples == 3].tolist() == [2.0] and not bool((batch.samples == 2).any())
+    shorter = streams.batch(torch.arange(4), stretch=torch.full((4,), 0.5, dtype=torch.float64))
+    assert shorter.times[shorter.samples == 3].tolist() == [1.0]  # stretched after it was aligned
+
+
+def test_files_of_earlier_versions_know_no_alignment(tmp_path):
+    rng = np.random.default_rng(0)
+    events = [(np.sort(rng.uniform(0, 9, 12)), rng.integers(0, 4, 12)) for _ in range(24)]
+    encoder = ExactEvents(steps=10, exact=False)
+    model = Classifier((6,), encoder=encoder, random_state=0, verbose=0).fit(events, np.arange(24) % 2)
+    model.save(tmp_path / "now")
+    file = read_sealed(tmp_path / "now", "sswim")
+    del file.header["model"]["fields"]["inputs"]["fields"]["encoder"]["fields"]["align"]
+    del file.header["params"]["encoder"]["fields"]["align"]
+    write_sealed(tmp_path / "earlier", "sswim", {k: v for k, v in file.header.items() if k != "checksum"}, file.tensors)
+    again = Classifier.load(tmp_path / "earlier")
+    assert again.encoder == encoder
+    np.testing.assert_array_equal(again.decision_function(events), model.decision_function(events))
+
+
+@pytest.mark.parametrize("value", [0.5, -0.1, "all"])
+def test_bad_alignments_are_refused(value):
+    with pytest.raises((TypeError, ValueError), match="ExactEvents: align"):
+        ExactEvents(align=value)

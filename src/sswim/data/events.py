@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sswim.data.aligned import align
 from sswim.data.rows import Rows, StoredRows, find_runs
 from sswim.data.stored import open_rows
 from sswim.network.events import EventBatch
@@ -44,6 +45,8 @@ class EventStreams:
     ----------
     exact : bool
         Whether batches keep the exact times, or the nearest steps.
+    aligned : float or None
+        Part of the events before and after which samples are aligned, see `ExactEvents`.
     layout : tuple of int
         How channels are laid out: polarity, height and width of an event camera's.
     pixels : tuple of int or None
@@ -59,6 +62,7 @@ class EventStreams:
     def _set(self, ends: np.ndarray, inputs: int, window: int) -> None:
         """Set where samples end, and what batches are like."""
         self.inputs, self.window, self.exact, self.merge = inputs, window, True, 1
+        self.aligned: float | None = None
         self.layout: tuple[int, ...] = (inputs,)
         self.pixels: tuple[int, ...] | None = None
         self._first, self._last = torch.from_numpy(ends[:-1]), torch.from_numpy(ends[1:])
@@ -78,8 +82,10 @@ class EventStreams:
         sample = torch.arange(len(index)).repeat_interleave(last - first)
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._events(place)
+        if self.aligned is not None:
+            times = align(times, sample, len(index), self.window, self.aligned)
         times, channels = times if stretch is None else times * stretch[sample], channels.long() // self.merge
-        seen = times < self.window
+        seen = (times >= 0) & (times < self.window)
         times = times if self.exact else times.round().clamp_max(self.window - 1)
         return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
 
@@ -195,6 +201,9 @@ class ExactEvents(Options):
         This many neighbouring channels become one: 10 in the same experiments.
     exact : bool
         Whether times stay exact, or are rounded to whole steps: that is much faster, and gradients need it.
+    align : float, optional
+        Bring recordings of different lengths to one length: of each, the times that all but this part of the events lie after,
+        and before, become 5 % and 95 % of the steps. Default: times stay as they are.
     """
 
     steps: int | None = None
@@ -202,9 +211,12 @@ class ExactEvents(Options):
     inputs: int | None = None
     merge: int = 1
     exact: bool = True
+    align: float | None = field(default=None, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_positive("ExactEvents: scale", self.scale)
+        if self.align is not None and not check_positive("ExactEvents: align", self.align, zero=True) < 0.5:
+            raise ValueError(f"ExactEvents: align must be below 0.5, got {self.align!r}.")
         check_integer("ExactEvents: merge", self.merge, 1)
         for name in ("steps", "inputs"):
             if getattr(self, name) is not None:
@@ -219,7 +231,7 @@ class ExactEvents(Options):
     ) -> EventStreams:
         """Return the events of samples; `window`, `inputs` and `pixels` are those of the samples of a fit."""
         streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps, pixels=pixels)
-        streams.exact = self.exact
+        streams.exact, streams.aligned = self.exact, self.align
         if self.merge > 1:
             streams.merge = self.merge
             streams.inputs = -(-streams.inputs // self.merge)
