@@ -175,9 +175,11 @@ def test_classification(tmp_path, monkeypatch):
     assert (runs[["voltage", "spikes_normalized", "ours", "regression", "plain"]].max() > 0.6).all()
     assert "paper, voltage" in (tmp_path / "table.md").read_text() and (tmp_path / "picture.png").stat().st_size > 10_000
     assert render("small", tmp_path).count("\n") == 4
-    assert len(experiment.cells(data=(), seeds=3)) == 2 * 3 * (3 * 2 * 3 + 2 * 3 * 2 + 3 * 3)
+    assert len(experiment.cells(data=(), seeds=3)) == 2 * 3 * (3 * 2 * 3 + 2 * 3 * 2 + 3 * 3 + 3 * 2)
     shallow = experiment.cells(data=("digits",), seeds=1, widths=(64,), layers=(1,))
-    assert {len(c["hidden"]) for c in shallow} == {1} and len(shallow) == 3 + 4
+    assert {len(c["hidden"]) for c in shallow} == {1} and len(shallow) == 3 + 4 + 2 * 2
+    filters = experiment.measure("digits", "filters", [20], "random", 0, 600)
+    assert filters["filters"] > 0.8 and filters["seconds"] > 0
     with pytest.raises(ValueError, match=r"classification: these options leave nothing to run: .*layers=\(3,\)"):
         run("classification", tmp_path / "none", options={"models": "ours", "layers": 3})
     with pytest.raises(ValueError, match="data: unknown name 'mnisst'"):

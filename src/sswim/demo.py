@@ -180,6 +180,8 @@ def run_classification(
     X, y, test_X, test_y = source.load()
     train, test = (X[:samples], y[:samples]), (test_X, test_y)
     make, suited = (Classifier.paper, source.paper) if paper else (Classifier, source.ours)
+    if not paper and "hidden" not in options:
+        suited = {**suited, **source.suited}
     begin = time.perf_counter()
     model = make(**{**suited, **options}).set_params(**(inside or {})).fit(*train)
     seconds = time.perf_counter() - begin

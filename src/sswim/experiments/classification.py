@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,14 +15,18 @@ from sswim.classifier import Classifier
 from sswim.datasets.classified import CLASSIFIED, classified
 from sswim.drawing import legend_below, marked
 from sswim.experiments.experiment import Experiment, Settings, count_seeds
+from sswim.network.grid import Convolution
 from sswim.network.output import VoltageReadout
 from sswim.readout.voltage import voltages
 
 __all__ = ["classification"]
 
 WIDTHS = (256, 512, 1000)
-# The paper's; ours; ours with the weights of a regression; and that with deeper layers sampled as in the paper.
-MODELS = ("paper", "ours", "regression", "plain")
+# Filters for images, and neurons of a second layer that reads their pooled spikes: in a minute, and in minutes.
+FILTERS: tuple[list[int], ...] = ([100], [240], [200, 1000])
+# The paper's; ours; ours with the weights of a regression; that with deeper layers sampled as in the paper; and filters for
+# images, or what suits other data best.
+MODELS = ("paper", "ours", "regression", "plain", "filters")
 # Loss of the readout, and how deeper layers are sampled.
 OURS = {"ours": ("log_loss", "residual"), "regression": ("squared_error", "residual"), "plain": ("squared_error", "plain")}
 # What is sampled by: metrics of the input and of deeper layers, and weights. Random weights do not depend on metrics.
@@ -37,6 +42,7 @@ READOUTS = {
     "ours": "sswim",
     "regression": "sswim, regression",
     "plain": "sswim, regression, plain depth",
+    "filters": "sswim, filters",
 }
 # Of the output's spikes, where they are not normalised: the paper names none, and this is the hidden layers'.
 PAPER_COST = -1.5
@@ -69,8 +75,23 @@ def cells(
         {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": samples}
         for seed in range(seeds)
         for d in names
-        for m, h, s in grid
+        for m, h, s in [*grid, *(run for run in _filters(d) if "filters" in models and len(run[1]) in layers)]
     ]
+
+
+def _filters(data: str) -> list[tuple[str, list[int], str]]:
+    """Return model, layers and sampling of what suits the data best, and the same with random weights."""
+    suited = classified(data).suited.get("hidden")
+    layers = FILTERS if suited is None else ([n.filters if isinstance(n, Convolution) else n for n in suited],)
+    return [("filters", hidden, sampling) for hidden in layers for sampling in ("dot, L2", "random")]
+
+
+def _best(data: str, hidden: list[int]) -> Classifier:
+    """Return the classifier that suits the data best, with this many filters and neurons."""
+    source = classified(data)
+    if source.suited:
+        return Classifier(**{**source.ours, **source.suited})
+    return Classifier([Convolution(hidden[0]), *hidden[1:]], **source.ours, memory="3GB")
 
 
 @lru_cache(maxsize=1)
@@ -93,6 +114,11 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
         "random_state": seed,
         "verbose": 0,
     }
+    if model == "filters":
+        given = {name: sampling_steps[name] for name in ("steps__weights", "random_state", "verbose")}
+        begin = time.perf_counter()
+        best = _best(data, hidden).set_params(**given).fit(X, y)
+        return {model: float(best.score(test, labels)), "seconds": time.perf_counter() - begin}
     if model != "paper":
         loss, depth = OURS[model]
         ours = Classifier(hidden, **classified(data).ours).set_params(**sampling_steps)
@@ -165,6 +191,6 @@ classification = Experiment(
     table,
     draw,
     order=_order,
-    quick={"data": ("digits",), "seeds": 2, "widths": (64, 128), "samples": 600, "metrics": ("L2",)},
+    quick={"data": ("digits",), "seeds": 2, "widths": (64, 128), "samples": 600, "metrics": ("L2",), "models": MODELS[:-1]},
     choices={"models": MODELS, "metrics": ("L2", "mag/phase")},
 )
