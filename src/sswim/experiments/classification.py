@@ -22,8 +22,8 @@ from sswim.readout.voltage import voltages
 __all__ = ["classification"]
 
 WIDTHS = (256, 512, 1000)
-# Filters for images, and neurons of a second layer that reads their pooled spikes: in a minute, and in minutes.
-FILTERS: tuple[list[int], ...] = ([100], [240], [200, 1000])
+# Filters for images: in a minute, and in minutes.
+FILTERS = (100, 400)
 # The paper's; ours; ours with the weights of a regression; that with deeper layers sampled as in the paper; and filters for
 # images, or what suits other data best.
 MODELS = ("paper", "ours", "regression", "plain", "filters")
@@ -56,12 +56,14 @@ def cells(
     layers: Sequence[int] = (1, 2),
     models: Sequence[str] = MODELS,
     metrics: Sequence[str] = ("L2", "mag/phase"),
+    filters: Sequence[int] = FILTERS,
     samples: int | None = None,
 ) -> list[Settings]:
     """Return the settings of all runs, seed by seed: the paper's grid and ours. Default: on MNIST and Fashion-MNIST.
 
     The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all, one in eight of
-    them in the second layer; ours have one or two. `samples` is how many of the training samples are used.
+    them in the second layer; ours have one or two. Of `filters` a fifth makes room for five times as many neurons in the second
+    layer: the output reads 25 regions of each filter. `samples` is how many of the training samples are used.
     """
     names = data or ("mnist", "fashion-mnist")
     for name in names:
@@ -75,15 +77,17 @@ def cells(
         {"data": d, "model": m, "hidden": h, "sampling": s, "seed": seed, "samples": samples}
         for seed in range(seeds)
         for d in names
-        for m, h, s in [*grid, *(run for run in _filters(d) if "filters" in models and len(run[1]) in layers)]
+        for m, h, s in [*grid, *(_filters(d, filters, layers) if "filters" in models else ())]
     ]
 
 
-def _filters(data: str) -> list[tuple[str, list[int], str]]:
+def _filters(data: str, filters: Sequence[int], layers: Sequence[int]) -> list[tuple[str, list[int], str]]:
     """Return model, layers and sampling of what suits the data best, and the same with random weights."""
     suited = classified(data).suited.get("hidden")
-    layers = FILTERS if suited is None else ([n.filters if isinstance(n, Convolution) else n for n in suited],)
-    return [("filters", hidden, sampling) for hidden in layers for sampling in ("dot, L2", "random")]
+    found = [[n] for n in filters] + [[n - n // 5, 25 * (n // 5)] for n in filters[:1]]
+    if suited is not None:
+        found = [[n.filters if isinstance(n, Convolution) else n for n in suited]]
+    return [("filters", h, sampling) for h in found if len(h) in layers for sampling in ("dot, L2", "random")]
 
 
 def _best(data: str, hidden: list[int]) -> Classifier:

@@ -28,7 +28,7 @@ class Convolution(Options):
         Length of a patch along each axis, in pixels or channels. Default: about half of the shortest axis, odd, at most 7.
     pool : int or sequence of int, optional
         Number of regions along each axis that spikes are added up over. Several numbers give several sizes of regions at once.
-        A further `Convolution` needs one number. Default: the root of the number of places along the axis, at most 5.
+        A further `Convolution` needs one number. Default: half as many as places along the axis, at most 5.
     stride : int
         Distance between neighbouring places.
     padding : bool
@@ -122,7 +122,7 @@ class Grid:
         starts = [range(0, (n if shape.padding else n - s + 1), shape.stride) for n, s in zip(space, self.size, strict=True)]
         self._starts = [np.asarray(r) for r in starts]
         self.across = tuple(len(r) for r in starts)
-        usual = max(1, min(5, round(min(self.across) ** 0.5)))
+        usual = max(1, min(5, min(self.across) // 2))
         self.pools = (usual,) if shape.pool is None else several(shape.pool)
         for pool in self.pools:
             if pool > min(self.across):
