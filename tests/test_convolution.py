@@ -382,3 +382,14 @@ def test_layouts():
     with pytest.raises(ValueError, match="maps"):
         split_layout((9, 3, 9))
     assert isinstance(hidden_shapes(64, [Convolution(3)], (8, 8))[0], Grid)
+
+
+def test_a_chip_with_convolutions_gets_filters_of_few_bits():
+    model = fitted((Convolution(10),), profile="speck")
+    w = model.network_.layers[0].weights.detach().double()
+    units = w / (w.abs().amax(dim=1, keepdim=True) / 127)
+    assert torch.allclose(units, units.round(), atol=1e-3)
+    assert bool((model.network_.layers[0].biases == 0).all())
+    assert model.score(IMAGES[600:900], LABELS[600:900]) > 0.8
+    with pytest.raises(ValueError, match=r"2,000 neurons in a layer, or filters, 976 more than the 1,024 there are"):
+        fitted((Convolution(2000),), profile="speck", memory="100GB")

@@ -11,6 +11,7 @@ PAGES = [
     "docs/algorithm.md",
     "docs/chips.md",
     "docs/classification.md",
+    "docs/convolutions.md",
     "docs/costs.md",
     "docs/export-nir.md",
     "docs/export-onnx.md",
