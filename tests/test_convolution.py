@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 
-from sswim import Classifier, Convolution, Counts, FixedLambda, SpikingNetwork, Steps
+from sswim import Classifier, Convolution, Counts, FixedLambda, SpikingNetwork, Steps, sample
 from sswim.classes import samples_seed, training_order
 from sswim.data import ExactEvents
 from sswim.export import to_nir, to_onnx
@@ -373,6 +373,22 @@ def test_a_wide_output_with_a_fixed_penalty_is_a_ridge_of_all_samples(monkeypatc
     monkeypatch.setattr("sswim.readout.counts.WIDE", 10)
     found = fitted((Convolution(10),), readout=readout, dtype="float64")
     assert np.allclose(found.decision_function(IMAGES[600:]), narrow.decision_function(IMAGES[600:]), atol=1e-7)
+
+
+def test_a_bare_network_is_sampled_and_runs():
+    x = torch.rand(200, 6, 24, generator=torch.Generator().manual_seed(0))
+    y = torch.stack([x[:, :, :12].mean(dim=(1, 2)), x[:, :, 12:].mean(dim=(1, 2))], dim=1)[:, None]
+    network = SpikingNetwork(24, 2, window=6, horizon=1, hidden=(Convolution(15, 3, pool=2), 10), layout=(4, 6))
+    report = sample(network, x, y, random_state=0, steps="classify")
+    assert network(x).shape == (200, 1, 2)
+    assert not network(x).requires_grad
+    assert network.layers[0](x).shape == (200, 6, 15 * 4)
+    assert len(report.layers[0].rates) == 15
+    assert len(report.layers[1].rates) == 10
+    with pytest.raises(ValueError, match="layout"):
+        SpikingNetwork(24, 2, window=6, horizon=1, hidden=(Convolution(5),), layout=(5, 5))
+    with pytest.raises(ValueError, match=re.escape("x must have shape (batch, time, channels=24)")):
+        network.layers[0](x[:, :, :5])
 
 
 def test_layouts():

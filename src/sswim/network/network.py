@@ -275,7 +275,8 @@ class SpikingNetwork(nn.Module):
         `past` (batch, window, outputs) is what a readout with lags sees. Default: the first inputs.
         """
         traced = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
-        return self.activity(x, past).output if traced or self.soft or exporting() else self.predictor()(x, past)
+        traced = (traced or self.soft or exporting()) and not self.convolutions  # which have no gradients
+        return self.activity(x, past).output if traced else self.predictor()(x, past)
 
     def activity(self, x: Inputs, past: Tensor | None = None) -> Activity:
         """Return every layer's spikes and the output as `forward` returns it, all of them with gradients."""
