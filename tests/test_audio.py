@@ -65,6 +65,19 @@ def test_a_tone_makes_its_own_channel_fire_most(cochlea):
         assert 0.5 * cochlea.fastest < counts.max() <= cochlea.fastest
 
 
+def test_a_spread_is_a_gaussian_mean_over_neighbouring_channels():
+    options = {"channels": 20, "floor": 0.0, "fastest": 1.0}  # the drive is then a multiple of what channels hear
+    alone, spread = (Cochlea(**options, spread=s)._drive(sound(), RATE) for s in (0.0, 1.5))
+    at = np.arange(20)
+    expected = np.zeros_like(alone)
+    for c in at:
+        for distance in range(-6, 7):  # four deviations; the edge is a mirror
+            there = c + distance
+            there = -1 - there if there < 0 else 39 - there if there > 19 else there
+            expected[c] += np.exp(-0.5 * (distance / 1.5) ** 2) * alone[there]
+    np.testing.assert_allclose(spread, expected / expected.max(), atol=1e-12)
+
+
 def test_the_rate_of_sampling_hardly_matters():
     cochlea, fine = Cochlea(), np.arange(32000) / 32000
     x = np.sin(2 * np.pi * 500 * fine) + np.sin(2 * np.pi * 1500 * fine) * (fine > 0.5)
@@ -136,6 +149,7 @@ def test_many_is_one_by_one_and_settings_count():
         ({"low": 500, "high": 400}, ValueError, "Cochlea: low must be below high, got 500 and 400"),
         ({"floor": 1.0}, ValueError, "Cochlea: floor must be below 1"),
         ({"power": 2.0}, ValueError, "Cochlea: power must be at most 1"),
+        ({"spread": -1}, ValueError, "Cochlea: spread must be a finite number >= 0"),
         ({"fastest": -1}, ValueError, "Cochlea: fastest must be a finite number > 0"),
     ],
 )

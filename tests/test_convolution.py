@@ -395,6 +395,7 @@ def test_layouts():
     assert split_layout((5,)) == (1, (5,))
     assert split_layout((3, 8, 9)) == (3, (8, 9))
     assert split_layout((8, 9, 3)) == (3, (8, 9))
+    assert split_layout((6, 1, 9)) == (6, (9,)) and split_layout((9, 1, 6)) == (9, (6,)) and split_layout((1, 9)) == (1, (1, 9))
     with pytest.raises(ValueError, match="maps"):
         split_layout((9, 3, 9))
     assert isinstance(hidden_shapes(64, [Convolution(3)], (8, 8))[0], Grid)

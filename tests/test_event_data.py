@@ -1,6 +1,7 @@
 """Data sets of events, in the files they are published in."""
 
 import gzip
+import math
 import sys
 
 import numpy as np
@@ -8,8 +9,12 @@ import pytest
 import torch
 
 from sswim import Classifier
+from sswim.data import Shifts, Stretch
+from sswim.data.aligned import align
+from sswim.data.augment import Scene
 from sswim.data.events import ExactEvents, StoredEvents, as_events, is_events
 from sswim.datasets import from_tonic, load_nmnist, load_shd
+from sswim.network import Convolution
 from sswim.sealed import read_sealed, write_sealed
 
 
@@ -279,15 +284,16 @@ def test_aligned_samples_begin_and_end_at_the_same_steps(stored):
     assert shorter.times[shorter.samples == 3].tolist() == [1.0]  # stretched after it was aligned
 
 
-def test_files_of_earlier_versions_know_no_alignment(tmp_path):
+@pytest.mark.parametrize("later", ["align", "folds"])
+def test_files_of_earlier_versions_know_no_later_options(tmp_path, later):
     rng = np.random.default_rng(0)
     events = [(np.sort(rng.uniform(0, 9, 12)), rng.integers(0, 4, 12)) for _ in range(24)]
     encoder = ExactEvents(steps=10, exact=False)
     model = Classifier((6,), encoder=encoder, random_state=0, verbose=0).fit(events, np.arange(24) % 2)
     model.save(tmp_path / "now")
     file = read_sealed(tmp_path / "now", "sswim")
-    del file.header["model"]["fields"]["inputs"]["fields"]["encoder"]["fields"]["align"]
-    del file.header["params"]["encoder"]["fields"]["align"]
+    del file.header["model"]["fields"]["inputs"]["fields"]["encoder"]["fields"][later]
+    del file.header["params"]["encoder"]["fields"][later]
     write_sealed(tmp_path / "earlier", "sswim", {k: v for k, v in file.header.items() if k != "checksum"}, file.tensors)
     again = Classifier.load(tmp_path / "earlier")
     assert again.encoder == encoder
@@ -298,3 +304,99 @@ def test_files_of_earlier_versions_know_no_alignment(tmp_path):
 def test_bad_alignments_are_refused(value):
     with pytest.raises((TypeError, ValueError), match="ExactEvents: align"):
         ExactEvents(align=value)
+
+
+def folded(samples, steps, inputs, folds, *, exact, merge=1, aligned=None, stretch=1.0):
+    """The definition, event by event: (times, channels) of each sample, in order."""
+    length, channels = math.ceil(steps / folds), math.ceil(inputs / merge)
+    found = []
+    for times, places in samples:
+        if aligned is not None:
+            times = align(torch.from_numpy(times), torch.zeros(len(times), dtype=torch.long), 1, steps, aligned).numpy()
+        mine = []
+        for t, c in zip(times * stretch, places, strict=True):
+            if 0 <= t < steps:
+                t = t if exact else min(round(t), steps - 1)
+                mine.append((t % length, c // merge + int(t // length) * channels))
+        found.append(mine)
+    return found
+
+
+def some_events(count=5, seed=0, channels=7, longest=11.0):
+    rng = np.random.default_rng(seed)
+    samples = [(rng.uniform(0, longest, 30), rng.integers(0, channels, 30)) for _ in range(count)]
+    return [*samples, (np.zeros(0), np.zeros(0, dtype=int))]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(("merge", "aligned", "stretch", "folds"), [(1, None, 1.0, 3), (2, 0.1, 1.0, 4), (3, None, 0.7, 10)])
+def test_folded_samples_are_the_literal_ones(exact, stored, merge, aligned, stretch, folds):
+    samples = some_events()
+    given = samples
+    if stored:
+        ends = np.cumsum([len(times) for times, _ in samples])
+        given = StoredEvents(*(np.concatenate([sample[k] for sample in samples]) for k in (0, 1)), ends)
+    encoder = ExactEvents(steps=10, inputs=7, exact=exact, merge=merge, align=aligned, folds=folds)
+    streams = encoder.encode(given)
+    channels = math.ceil(7 / merge)
+    assert streams.layout == (folds, 1, channels)
+    assert (streams.window, streams.inputs) == (math.ceil(10 / folds), folds * channels)
+    index = torch.tensor([4, 0, 5, 2])
+    batch = streams.batch(index, torch.full((4,), stretch, dtype=torch.float64))
+    expected = folded(samples, 10, 7, folds, exact=exact, merge=merge, aligned=aligned, stretch=stretch)
+    for place, number in enumerate(index.tolist()):
+        mine = batch.samples == place
+        found = list(zip(batch.times[mine].tolist(), batch.channels[mine].tolist(), strict=True))
+        np.testing.assert_allclose(found, expected[number], atol=1e-9) if found else None
+        assert len(found) == len(expected[number])
+    assert bool((batch.times < batch.window).all()) and bool((batch.channels < batch.inputs).all())
+
+
+def test_an_event_just_before_a_stretch_ends_stays_in_it():
+    batch = ExactEvents(steps=21, inputs=1, folds=3).encode([([np.nextafter(14.0, 0), 14.0], [0, 0])]).batch(torch.tensor([0]))
+    assert batch.channels.tolist() == [1, 2] and 6.9 < float(batch.times[0]) < 7 and float(batch.times[1]) == 0
+
+
+def test_a_folded_camera_has_a_map_for_each_polarity_and_stretch():
+    pixels = np.array([(0, 1, 2, 0), (5, 3, 8, 1)], dtype=[("t", "f8"), ("x", "i4"), ("y", "i4"), ("p", "i4")])
+    more = np.array([(1, 8, 0, 0)], dtype=pixels.dtype)
+    streams = ExactEvents(steps=6, exact=False, folds=2).encode([pixels, more])
+    assert streams.layout == (4, 9, 9) and streams.window == 3
+    batch = streams.batch(torch.tensor([0]))
+    numbers = np.arange(4 * 9 * 9).reshape(4, 9, 9)
+    assert batch.channels.tolist() == [numbers[0, 2, 1], numbers[2 + 1, 8, 3]] and batch.times.tolist() == [0, 2]
+    with pytest.raises(ValueError, match=r"folds=5 makes 10 maps of 9 x 9 pixels.*Use fewer folds"):
+        ExactEvents(steps=6, folds=5).encode([pixels, more])
+
+
+@pytest.mark.parametrize("steps", [None, 10])
+@pytest.mark.parametrize(
+    ("hidden", "exact", "augment"),
+    [((8,), True, None), ((8,), False, [Shifts(1), Stretch((0.8,))]), ((Convolution(5, 3, pool=2), 6), False, Shifts(2))],
+)
+def test_models_of_folded_samples_predict_and_are_read_back(tmp_path, steps, hidden, exact, augment):
+    samples, labels = some_events(count=39), np.arange(40) % 2
+    encoder = ExactEvents(steps=steps, exact=exact, folds=3)
+    model = Classifier(hidden, encoder=encoder, augment=augment, random_state=0, verbose=0).fit(samples, labels)
+    window, inputs = model.model_.inputs.shape
+    assert (window, inputs) == (4, 21)
+    early = [(times[times < 5], channels[times < 5] // 2) for times, channels in samples]  # fewer steps and channels
+    expected = model.decision_function(early)
+    assert np.allclose(expected[:3], model.decision_function(early[:3])) and model.model_.samples(early).X.inputs == 21
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(Classifier.load(tmp_path / "model").decision_function(early), expected)
+    with pytest.raises(ValueError, match="X: channel 7 is out of range: there are 7 channels"):
+        model.predict([(np.array([1.0]), np.array([7]))])
+
+
+def test_shifts_stay_within_a_stretch():
+    changes = Shifts(1).changes(Scene((2, 1, 3), timed=True))
+    assert [change.source.tolist() for change in changes] == [[1, 2, -1, 4, 5, -1], [-1, 0, 1, -1, 3, 4]]
+
+
+def test_more_folds_than_steps_are_refused():
+    with pytest.raises(ValueError, match="ExactEvents: folds must be at most the number of steps, 4, got 5"):
+        ExactEvents(steps=4, folds=5).encode(some_events())
+    with pytest.raises(ValueError, match="ExactEvents: folds"):
+        ExactEvents(folds=0)

@@ -1,4 +1,4 @@
-"""Recordings of different lengths, brought to one length."""
+"""Times of recordings: different lengths are brought to one, and stretches are laid side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["align"]
+__all__ = ["align", "fold"]
 
 # Where recordings of all lengths begin and end once they are aligned, as parts of the window.
 MARGIN = 0.05
@@ -30,3 +30,15 @@ def align(times: Tensor, samples: Tensor, count: int, window: int, part: float) 
     end = ranked[before + ((1 - part) * last).ceil().long()]
     rate = (1 - 2 * MARGIN) * window / (end - begin).clamp_min(1e-12)
     return MARGIN * window + (times - begin[samples]) * rate[samples]
+
+
+def fold(times: Tensor, channels: Tensor, length: int, inputs: int) -> tuple[Tensor, Tensor]:
+    """Lay stretches of `length` steps side by side: those of stretch `k` get the channels from ``k * inputs`` on.
+
+    Examples
+    --------
+    >>> fold(torch.tensor([1.0, 4.5, 9.0]), torch.tensor([0, 1, 1]), 4, 2)
+    (tensor([1.0000, 0.5000, 1.0000]), tensor([0, 3, 5]))
+    """
+    stretch = torch.div(times, length, rounding_mode="floor").long()
+    return times.remainder(length), channels + stretch * inputs

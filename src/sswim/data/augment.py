@@ -59,16 +59,15 @@ class Scene:
             )
         axes = self.layout
         try:
-            split_layout(axes)
+            maps, space = split_layout(axes)
         except ValueError:
             raise ValueError(
                 f"augment: {who} takes channels laid out along 1 or 2 axes, and a short first or last axis of maps (colours, "
                 f"polarities), got {axes}."
             ) from None
-        numbers = np.arange(int(np.prod(axes))).reshape(axes)
-        if len(axes) < 3:
-            return numbers[None]
-        return numbers if axes[0] <= axes[2] else np.moveaxis(numbers, -1, 0)
+        numbers = np.arange(int(np.prod(axes)))
+        last = len(axes) == 3 and space == axes[:2]  # as colours often are
+        return np.moveaxis(numbers.reshape(*space, maps), -1, 0) if last else numbers.reshape(maps, *space)
 
 
 @dataclass(frozen=True)

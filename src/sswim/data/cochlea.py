@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy.ndimage import gaussian_filter1d
 from scipy.signal import iirpeak, lfilter, sosfilt
 
 from sswim.options import check_integer, check_positive
@@ -94,6 +95,9 @@ class Cochlea:
         What no channel fires below, as a share of the largest value, in [0, 1). With the cube root, 0.1 is 60 dB below it.
     fastest : float
         Spikes per second of a channel at the largest value.
+    spread : float
+        How far a channel hears its neighbours, too: the deviation, in channels, of a Gaussian mean over them. It blurs the
+        harmonics of a voice and leaves its formants, so that new speakers sound more alike. Default: 0, not at all.
 
     Examples
     --------
@@ -111,11 +115,13 @@ class Cochlea:
     cutoff: float = 50.0
     floor: float = 0.1
     fastest: float = 200.0
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         check_integer("Cochlea: channels", self.channels, 1)
         for name in ("low", "high", "power", "cutoff", "fastest"):
             check_positive(f"Cochlea: {name}", getattr(self, name))
+        check_positive("Cochlea: spread", self.spread, zero=True)
         if check_positive("Cochlea: floor", self.floor, zero=True) >= 1:
             raise ValueError(f"Cochlea: floor must be below 1, the largest value, got {self.floor!r}.")
         if self.power > 1:
@@ -164,6 +170,8 @@ class Cochlea:
             heard = np.maximum(sosfilt(sections, audio), 0)
             row[:] = np.cbrt(heard) if self.power == 1 / 3 else heard**self.power
         drive = lfilter([(1 - memory) ** 2], [1, -2 * memory, memory**2], drive)
+        if self.spread:
+            drive = gaussian_filter1d(drive, self.spread, axis=0)
         largest = drive.max()
         if largest == 0:  # what there is, all channels have rectified away
             return drive

@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sswim.data.aligned import align
+from sswim.data.aligned import align, fold
+from sswim.data.limits import MOST_CHANNELS, MOST_STEPS, check_inputs, check_sizes, refuse_channels, refuse_steps
 from sswim.data.rows import Rows, StoredRows, find_runs
 from sswim.data.stored import open_rows
 from sswim.network.events import EventBatch
@@ -23,8 +23,6 @@ from sswim.options import Options, check_integer, check_positive
 __all__ = ["EventStreams", "ExactEvents", "Sample", "StoredEvents", "as_events", "is_events"]
 
 Layout = tuple[int, ...]
-# How many steps and channels events may make by themselves.
-MOST_STEPS, MOST_CHANNELS = 5_000, 1_000_000
 # Events that are looked through at once.
 RUN = 1_000_000
 # Times and channels, or a structured array.
@@ -47,6 +45,8 @@ class EventStreams:
         Whether batches keep the exact times, or the nearest steps.
     aligned : float or None
         Part of the events before and after which samples are aligned, see `ExactEvents`.
+    steps, folds : int
+        Steps of a sample, and stretches it is cut into: `window` is that of one stretch, `inputs` those of all.
     layout : tuple of int
         How channels are laid out: polarity, height and width of an event camera's.
     pixels : tuple of int or None
@@ -62,6 +62,7 @@ class EventStreams:
     def _set(self, ends: np.ndarray, inputs: int, window: int) -> None:
         """Set where samples end, and what batches are like."""
         self.inputs, self.window, self.exact, self.merge = inputs, window, True, 1
+        self.steps, self.folds = window, 1
         self.aligned: float | None = None
         self.layout: tuple[int, ...] = (inputs,)
         self.pixels: tuple[int, ...] | None = None
@@ -83,16 +84,32 @@ class EventStreams:
         place = torch.arange(len(sample)) - (last - first).cumsum(dim=0)[sample] + last[sample]
         times, channels = self._events(place)
         if self.aligned is not None:
-            times = align(times, sample, len(index), self.window, self.aligned)
+            times = align(times, sample, len(index), self.steps, self.aligned)
         times, channels = times if stretch is None else times * stretch[sample], channels.long() // self.merge
-        seen = (times >= 0) & (times < self.window)
-        times = times if self.exact else times.round().clamp_max(self.window - 1)
-        return EventBatch(times[seen], channels[seen], sample[seen], len(index), self.inputs, self.window, whole=not self.exact)
+        seen = (times >= 0) & (times < self.steps)
+        times, channels, sample = times[seen], channels[seen], sample[seen]
+        times = times if self.exact else times.round().clamp_max(self.steps - 1)
+        times, channels = fold(times, channels, self.window, self.inputs // self.folds)
+        return EventBatch(times, channels, sample, len(index), self.inputs, self.window, whole=not self.exact)
+
+    def fold(self, folds: int, steps: int | None = None) -> None:
+        """Cut samples into stretches whose channels enter side by side; `steps` of a sample. Default: a multiple of `folds`."""
+        if folds > self.steps:
+            raise ValueError(f"ExactEvents: folds must be at most the number of steps, {self.steps}, got {folds}.")
+        maps, *space = self.layout if len(self.layout) == 3 else (1, 1, *self.layout)
+        layout = (folds * maps, *space)
+        if space[0] > 1 and layout[0] >= min(space):
+            raise ValueError(
+                f"ExactEvents: folds={folds} makes {layout[0]} maps of {space[0]} x {space[1]} pixels, but there must be fewer "
+                "maps than rows and columns. Use fewer folds."
+            )
+        self.window, self.inputs, self.folds = -(-self.steps // folds), folds * self.inputs, folds
+        self.steps, self.layout = steps or folds * self.window, layout
 
     @property
     def silent(self) -> bool:
         """Whether no sample has an event within the window."""
-        return not bool((self._times < self.window).any())
+        return not bool((self._times < (self.steps if self.aligned is None else math.inf)).any())
 
     def _events(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Return the times and channels of the events numbered `place`."""
@@ -160,10 +177,10 @@ class StoredEvents:
         steps, found = 1 + int(latest[0] * scale), 1 + int(most[0])
         if window is None and steps > MOST_STEPS:
             spread = np.concatenate([self.read(n, n + 1)[0] for n in np.linspace(0, len(self._times) - 1, 1001).astype(int)])
-            _refuse_steps(at_last, latest[0] * scale, float(np.median(spread)) * scale)
+            refuse_steps(at_last, latest[0] * scale, float(np.median(spread)) * scale)
         if inputs is None and found > MOST_CHANNELS:
-            _refuse_channels(at_most, found - 1)
-        _check_inputs(inputs, found)
+            refuse_channels(at_most, found - 1)
+        check_inputs(inputs, found)
         return StoredStreams(self, scale, inputs or found, steps if window is None else check_integer("window", window, 1))
 
 
@@ -204,6 +221,17 @@ class ExactEvents(Options):
     align : float, optional
         Bring recordings of different lengths to one length: of each, the times that all but this part of the events lie after,
         and before, become 5 % and 95 % of the steps. Default: times stay as they are.
+    folds : int
+        Cut the steps into this many stretches of equal length, which enter at the same time, each as channels of its own, as if
+        delays brought them together. So a neuron sees when things happen as a pattern over channels, and the network runs for
+        the steps of one stretch only. A `Convolution` takes the stretches as maps.
+
+    Examples
+    --------
+    >>> streams = ExactEvents(steps=6, inputs=2, exact=False, folds=3).encode([([0.0, 3.0, 5.0], [0, 1, 0])])
+    >>> batch = streams.batch(torch.tensor([0]))
+    >>> streams.layout, batch.window, batch.times.tolist(), batch.channels.tolist()
+    ((3, 1, 2), 2, [0.0, 1.0, 1.0], [0, 3, 4])
     """
 
     steps: int | None = None
@@ -212,12 +240,14 @@ class ExactEvents(Options):
     merge: int = 1
     exact: bool = True
     align: float | None = field(default=None, metadata={"later": True})
+    folds: int = field(default=1, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_positive("ExactEvents: scale", self.scale)
         if self.align is not None and not check_positive("ExactEvents: align", self.align, zero=True) < 0.5:
             raise ValueError(f"ExactEvents: align must be below 0.5, got {self.align!r}.")
         check_integer("ExactEvents: merge", self.merge, 1)
+        check_integer("ExactEvents: folds", self.folds, 1)
         for name in ("steps", "inputs"):
             if getattr(self, name) is not None:
                 check_integer(f"ExactEvents: {name}", getattr(self, name), 1)
@@ -230,16 +260,21 @@ class ExactEvents(Options):
         pixels: Layout | None = None,
     ) -> EventStreams:
         """Return the events of samples; `window`, `inputs` and `pixels` are those of the samples of a fit."""
-        streams = as_events(X, scale=self.scale, inputs=self.inputs, window=window or self.steps, pixels=pixels)
+        steps = self.steps if window is None or self.steps else window * self.folds
+        streams = as_events(X, scale=self.scale, inputs=self.inputs, window=steps, pixels=pixels)
         streams.exact, streams.aligned = self.exact, self.align
         if self.merge > 1:
             streams.merge = self.merge
             streams.inputs = -(-streams.inputs // self.merge)
             streams.layout = (streams.inputs,)
         if inputs is not None:
-            if streams.inputs > inputs:
-                raise ValueError(f"X: channel {streams.inputs - 1} is out of range: there are {inputs} channels, from 0 on.")
-            streams.inputs = inputs
+            known = inputs // self.folds
+            if streams.inputs > known:
+                raise ValueError(f"X: channel {streams.inputs - 1} is out of range: there are {known} channels, from 0 on.")
+            streams.inputs = known
+            streams.layout = streams.layout if len(streams.layout) > 1 else (known,)
+        if self.folds > 1:
+            streams.fold(self.folds, self.steps)
         return streams
 
 
@@ -305,47 +340,14 @@ def as_events(
         pixels, channels = None, [places[:, 0] for _, places in pairs]
     times = [t * scale for t, _ in pairs]
     most = 1 + max((int(c.max()) for c in channels if len(c)), default=0)
-    _check_inputs(inputs, most)
+    check_inputs(inputs, most)
     last = 1 + int(max((float(t.max()) for t in times if len(t)), default=0.0))
-    _check_sizes(times, channels, last if window is None else 1, most if inputs is None else 1)
+    check_sizes(times, channels, last if window is None else 1, most if inputs is None else 1)
     streams = EventStreams(times, channels, inputs or most, last if window is None else check_integer("window", window, 1))
     streams.pixels = pixels
     if pixels is not None and inputs in (None, math.prod(pixels)):
         streams.layout, streams.inputs = pixels, math.prod(pixels)
     return streams
-
-
-def _check_inputs(inputs: int | None, most: int) -> None:
-    """Refuse fewer channels than occur."""
-    if inputs is not None and most > check_integer("inputs", inputs, 1):
-        raise ValueError(f"X: channel {most - 1} is out of range: there are {inputs} channels, numbered from 0.")
-
-
-def _check_sizes(times: Sequence[np.ndarray], channels: Sequence[np.ndarray], steps: int, inputs: int) -> None:
-    """Refuse numbers of steps and channels that follow from the events, and that no network could take."""
-    if steps > MOST_STEPS:
-        number, late = max(enumerate(float(t.max()) if len(t) else 0.0 for t in times), key=lambda found: found[1])
-        _refuse_steps(number, late, float(np.median(np.concatenate(times))))
-    if inputs > MOST_CHANNELS:
-        _refuse_channels(*max(enumerate(int(c.max()) if len(c) else 0 for c in channels), key=lambda found: found[1]))
-
-
-def _refuse_steps(number: int, late: float, usual: float) -> NoReturn:
-    """Say that a sample has an event too late, and that half of all come before `usual`."""
-    raise ValueError(
-        f"X: events reach step {late:.6g} (sample {number}; half of all come before {usual:.6g}), and a network is "
-        f"simulated on {MOST_STEPS} steps at most. Multiply times by a scale, such as "
-        f"ExactEvents(scale={100 / max(usual, 1):.1g}) for times in small units, or leave late events out with "
-        "ExactEvents(steps=...)."
-    )
-
-
-def _refuse_channels(number: int, most: int) -> NoReturn:
-    """Say that a sample has a channel of too high a number."""
-    raise ValueError(
-        f"X: channel {most} (sample {number}) would make {most + 1} channels, and a network has {MOST_CHANNELS} at most. "
-        "Drop stray events, or let neighbouring channels become one with ExactEvents(merge=...)."
-    )
 
 
 def _flat(values: object, name: str) -> Rows:

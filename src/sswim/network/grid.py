@@ -76,16 +76,21 @@ def split_layout(layout: Sequence[int]) -> tuple[int, tuple[int, ...]]:
     """Return the number of maps and the axes in space of a layout of channels.
 
     One axis and two axes are space. Of three axes the shortest one, which must be the first or the last, numbers the maps, such
-    as colours or polarities.
+    as colours or polarities. A second of three axes that has the length 1 is none: ``(folds, 1, channels)`` are channels along
+    one axis.
 
     Examples
     --------
     >>> split_layout((28, 28)), split_layout((32, 32, 3)), split_layout((2, 34, 34))
     ((1, (28, 28)), (3, (32, 32)), (2, (34, 34)))
+    >>> split_layout((6, 1, 70))
+    (6, (70,))
     """
     axes = tuple(int(n) for n in layout)
     if len(axes) < 3:
         return 1, axes
+    if len(axes) == 3 and axes[1] == 1:
+        return axes[0], axes[2:]
     if len(axes) > 3 or axes[1] < min(axes[0], axes[2]) or axes[0] == axes[1] == axes[2]:
         raise ValueError(
             "hidden: a Convolution takes channels laid out along 1 or 2 axes, and a short first or last axis of maps "
