@@ -177,11 +177,11 @@ def run_classification(
         Of `Classifier`, past those that suit the data.
     """
     source = classified(data)
-    X, y, test_X, test_y = source.load()
-    train, test = (X[:samples], y[:samples]), (test_X, test_y)
     make, suited = (Classifier.paper, source.paper) if paper else (Classifier, source.ours)
-    if not paper and "hidden" not in options:
-        suited = {**suited, **source.suited}
+    best = not paper and "hidden" not in options
+    suited = {**suited, **source.suited} if best else suited
+    X, y, test_X, test_y = source.best() if best else source.load()
+    train, test = (X[:samples], y[:samples]), (test_X, test_y)
     begin = time.perf_counter()
     model = make(**{**suited, **options}).set_params(**(inside or {})).fit(*train)
     seconds = time.perf_counter() - begin

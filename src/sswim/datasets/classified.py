@@ -48,6 +48,10 @@ class Classified:
     suited: Options = field(default_factory=dict)
     load_suited: Callable[[], Samples] | None = None
 
+    def best(self) -> Samples:
+        """Return the samples in the form that `suited` takes."""
+        return self.load() if self.load_suited is None else self.load_suited()
+
 
 def _digits() -> Samples:
     X, y = load_digits(return_X_y=True)

@@ -99,8 +99,8 @@ def _best(data: str, hidden: list[int]) -> Classifier:
 
 
 @lru_cache(maxsize=1)
-def _load(name: str) -> tuple[Any, ...]:
-    return classified(name).load()
+def _load(name: str, best: bool) -> tuple[Any, ...]:
+    return classified(name).best() if best else classified(name).load()
 
 
 def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, samples: int | None) -> Settings:
@@ -108,7 +108,7 @@ def measure(data: str, model: str, hidden: list[int], sampling: str, seed: int, 
 
     The paper's two readouts, and the normalised one, are of one and the same network.
     """
-    X, y, test, labels = _load(data)
+    X, y, test, labels = _load(data, model == "filters" and classified(data).load_suited is not None)
     X, y = X[:samples], y[:samples]
     metrics, weights = SAMPLINGS[sampling]
     sampling_steps = {
