@@ -90,9 +90,9 @@ def test_layer_equals_a_loop_over_places(shape, layout, kernel):
     found = layer.fire(layer.potentials(x, layer.filters(7, 7)))
     assert found.sum() > 0
     assert len(found) == layer.outputs
-    for sample in range(3):
-        wanted = literal(layer, shape, layout, x[:, :, sample]).flatten(0, 1)
-        assert torch.equal(found[:, :, sample], wanted)
+    for number in range(3):
+        wanted = literal(layer, shape, layout, x[:, :, number]).flatten(0, 1)
+        assert torch.equal(found[:, :, number], wanted)
 
 
 @pytest.mark.parametrize(("shape", "layout"), GRIDS)
@@ -262,8 +262,8 @@ def test_signals_in_time_are_convolved_over_channels():
     rng = np.random.default_rng(0)
     labels = np.arange(80) % 2
     X = rng.random((80, 12, 20)) * 0.2
-    for sample, label, place in zip(X, labels, rng.integers(0, 14, 80), strict=True):
-        sample[3:9, place : place + 6] += [1, 1, 1, 0, 0, 0] if label else [0, 0, 1, 1, 0, 1]
+    for signal, label, place in zip(X, labels, rng.integers(0, 14, 80), strict=True):
+        signal[3:9, place : place + 6] += [1, 1, 1, 0, 0, 0] if label else [0, 0, 1, 1, 0, 1]
     model = Classifier([Convolution(30, 7, pool=1)], random_state=0, verbose=0).fit(X[:60], labels[:60])
     assert model.network_.layers[0].grid.space == (20,)
     assert model.score(X[60:], labels[60:]) >= 0.9
