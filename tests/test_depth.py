@@ -150,7 +150,7 @@ def test_what_a_deeper_layer_sees():
     assert "l2, residual" in str(model.summary())
     small = classifier(depth=Spy(samples=700), initial_batch=100, readout=Counts((2.0, 5.0)), memory="1MB")
     small.fit(X[:1200], y[:1200])
-    assert len(seen["counts"]) == 10**6 // (16 * 60 * 2), "as many as there is memory for"
+    assert len(seen["counts"]) == 10**6 // (40 * 60 * 2), "as many as there is memory for"
 
 
 def test_depth_by_name(digits):

@@ -300,7 +300,7 @@ def test_broken_limits_are_told(series):
     with pytest.raises(ValueError, match="54 outputs .*46 more than the 8"):
         forecaster(profile="xylo", channels="joint").fit(series)
     forecaster(profile="xylo", channels="joint", readout=Traces((4.0,)), hidden=(20,)).set_params(horizon=2).fit(series)
-    with pytest.raises(ValueError, match="this profile has no room.*60 neurons in a layer, 10 more than the 50"):
+    with pytest.raises(ValueError, match="this profile has no room.*60 neurons in a layer, or filters, 10 more than the 50"):
         forecaster(profile=Profile(width=50)).fit(series)
     with pytest.raises(ValueError, match="3 hidden layers, 1 more than the 2"):
         forecaster(profile=Profile(layers=2)).set_params(hidden=(9, 9, 9)).fit(series)

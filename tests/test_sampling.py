@@ -99,7 +99,12 @@ def literal_first_layer(report, steps, samples, net):
         [torch.stack([w[i] @ filtered(sample.numpy(), i) for sample in x], dim=1) for i in range(n)]
     )  # (N, steps, M)
     statistics = SimpleNamespace(
-        mean=v.mean(dim=(1, 2)), deviation=v.std(dim=1, correction=0).mean(dim=1), maximum=v.amax(dim=(1, 2))
+        mean=v.mean(dim=(1, 2)),
+        deviation=v.std(dim=1, correction=0).mean(dim=1),
+        maximum=v.amax(dim=(1, 2)),
+        steps=v.shape[1],
+        last_mean=v[:, -1].mean(dim=1),
+        last_deviation=v[:, -1].std(dim=1, correction=0),
     )
     alpha, beta, gamma = normalizer.scale(statistics)
     return {

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from sswim.network.convolution import ConvolutionLayer, constant_in_time, hidden_layers
 from sswim.network.events import EventBatch
-from sswim.network.grid import Convolution, hidden_shapes
+from sswim.network.grid import Convolution, check_hidden, hidden_shapes
 from sswim.network.kernels import REFRACTORY_KERNELS, Kernel, exporting, resolve_kernel
 from sswim.network.layer import SpikingLayer, Workspace, decays
 from sswim.network.output import Readout, VoltageReadout
 from sswim.network.stream import Stream
 from sswim.network.surrogates import SURROGATES, Surrogate
-from sswim.options import check_integer, check_widths, resolve
+from sswim.options import check_integer, resolve
 
 __all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork", "resolve_kernels"]
 
@@ -137,19 +137,14 @@ class SpikingNetwork(nn.Module):
             )
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
-        self.kernels = resolve_kernels("kernel", kernel, len(hidden))
+        given = check_hidden("hidden", hidden)
+        self.kernels = resolve_kernels("kernel", kernel, len(given))
         self.refractory = resolve_kernel(refractory, "refractory", REFRACTORY_KERNELS)
         self.layout = None if layout is None else tuple(int(n) for n in layout)
-        if any(isinstance(width, Convolution) for width in hidden):
-            shapes = hidden_shapes(inputs, hidden, self.layout)
-            layers = hidden_layers(inputs, shapes, self.kernels, self.refractory, dtype)
-        else:
-            widths = [inputs, *check_widths("hidden", hidden)]
-            layers = [
-                SpikingLayer(senders, neurons, k, self.refractory, dtype=dtype)
-                for senders, neurons, k in zip(widths, widths[1:], self.kernels, strict=False)
-            ]
-        self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
+        shapes = hidden_shapes(inputs, given, self.layout)
+        self.layers = nn.ModuleList(  # type: ignore[assignment]
+            hidden_layers(inputs, shapes, self.kernels, self.refractory, dtype)
+        )
         check_integer("outputs", outputs, 1)
         if readout is None:
             readout = VoltageReadout(
