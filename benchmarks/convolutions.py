@@ -36,7 +36,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sswim import Classifier
+from sswim import Classifier, Convolution
 from sswim.bench.measure import alone, say, setting
 from sswim.datasets import load_images
 from sswim.drawing import EMPHASIS, axes, legend_above, log_ticks, marked
@@ -51,6 +51,9 @@ HELD_OUT = 5_000
 # One point each. Images have three axes, so the encoder has to be named.
 MODELS: dict[str, Callable[..., Classifier]] = {
     "1000": lambda **common: Classifier(hidden=(1000,), encoder="image", **common),
+    "25 filters": lambda **common: Classifier([Convolution(25)], encoder="image", **common),
+    "100 filters": lambda **common: Classifier([Convolution(100)], encoder="image", **common),
+    "400 filters": lambda **common: Classifier([Convolution(400)], encoder="image", memory="3GB", **common),
 }
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
 Clock = Callable[[], float]
