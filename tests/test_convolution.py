@@ -410,3 +410,12 @@ def test_a_chip_with_convolutions_gets_filters_of_few_bits():
     assert model.score(IMAGES[600:900], LABELS[600:900]) > 0.8
     with pytest.raises(ValueError, match=r"2,000 neurons in a layer, or filters, 976 more than the 1,024 there are"):
         fitted((Convolution(2000),), profile="speck", memory="100GB")
+
+
+def test_batches_that_wait_for_each_other_give_the_same_sums(monkeypatch):
+    model = fitted(readout=Counts(loss="squared_error", regularization=FixedLambda(0.3)), class_weight="balanced")
+    monkeypatch.setattr("sswim.readout.counts.MANY", 10)
+    monkeypatch.setattr("sswim.readout.counts.TOGETHER", 170)
+    monkeypatch.setattr(SpikingNetwork, "batch_size", lambda self, memory: 50)
+    other = fitted(readout=Counts(loss="squared_error", regularization=FixedLambda(0.3)), class_weight="balanced")
+    assert np.allclose(model.decision_function(IMAGES[600:]), other.decision_function(IMAGES[600:]), atol=1e-4)

@@ -31,6 +31,8 @@ __all__ = ["Counts", "cross_entropy", "few_of"]
 # Steps on all samples, from the weights of the training part.
 REFIT_STEPS = 8
 LOSSES = ("log_loss", "squared_error")
+# With more features than this, this many samples are added to the sums at once.
+MANY, TOGETHER = 1500, 1024
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -181,13 +183,27 @@ class CountsWork:
         outputs, features = readout.weights.shape
         sums, kept = Sums(features, outputs, device=readout.weights.device), KeptFeatures(self.limit)
         read = self.network.trace_reader(readout.constants)
+        waiting: list[tuple[Tensor, Tensor, Tensor | None]] = []
         for part in parts:
             f, y, weights = read(samples.inputs(part)), samples.targets(part).flatten(1), samples.weights(part)
             weights = None if weights is None else weights.to(f.device)
             if part.start < self.limit:
                 kept.add(f, y.argmax(dim=1), weights)
-            sums.update(f[:, None], y.T.double()[:, None].to(f.device), weights=weights)
+            waiting.append((f, y.T.double().to(f.device), weights))
+            # Adding up large matrices takes long, so small batches wait for each other.
+            if features <= MANY or sum(f.shape[1] for f, _, _ in waiting) >= TOGETHER:
+                _add(sums, waiting)
+        _add(sums, waiting)
         return CountsSums(sums, kept)
+
+
+def _add(sums: Sums, waiting: list[tuple[Tensor, Tensor, Tensor | None]]) -> None:
+    """Add batches of features, targets (outputs, batch) and weights (batch,) to sums at once, and empty the list."""
+    if waiting:
+        f, y = (torch.cat([batch[k] for batch in waiting], dim=1) for k in (0, 1))  # type: ignore[misc]
+        weights = [batch[2] for batch in waiting if batch[2] is not None]
+        sums.update(f[:, None], y[:, None], weights=torch.cat(weights) if weights else None)
+        waiting.clear()
 
 
 @dataclass(frozen=True)
