@@ -119,11 +119,11 @@ class ConvolutionLayer(SpikingLayer):
             raise ValueError(f"x must have shape (batch, time, channels={self.inputs}), got {tuple(x.shape)}.")
         with torch.no_grad():
             signals = x.to(self.weights).permute(2, 1, 0)
-            return self.fire(self.potentials(signals, self.filters(x.shape[1], x.shape[1]))).permute(2, 1, 0)
+            return self.spikes(signals, self.filters(x.shape[1], x.shape[1])).permute(2, 1, 0)
 
     def respond(self, signals: Tensor, steps: int, start: int = 0) -> Tensor:
         """Refuse: a convolution has no gradients."""
-        raise NotImplementedError("a Convolution is sampled and has no gradients: use torch.no_grad().")
+        raise ValueError("a Convolution is sampled and has no gradients: use torch.no_grad(), or dense layers.")
 
     def numbers(self, steps: int) -> int:
         """Return how many numbers a sample takes while the layer is simulated."""
@@ -145,7 +145,6 @@ class ConvolutionLayer(SpikingLayer):
             return self.patches(signals[:, :1], places).expand(-1, signals.shape[1], -1, -1)
         channels, steps, batch = signals.shape
         index = self.index if places is None else self.index[:, places]
-        index = index if not self.grid.shape.padding else index.clamp(max=channels)
         rows = signals.reshape(channels * steps, batch)
         if self.grid.shape.padding:
             rows = torch.cat([rows, rows.new_zeros(steps, batch)])

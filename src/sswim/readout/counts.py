@@ -21,7 +21,7 @@ from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_tempera
 from sswim.readout.record import KEPT, quantiles_of
 from sswim.readout.rounding import rounded_output
 from sswim.readout.wide import WIDE, solve_wide, wide_memory
-from sswim.regression import REGULARIZATION, Regularization, Sums
+from sswim.regression import REGULARIZATION, FixedLambda, LambdaSearch, Regularization, Sums
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
 from sswim.steps.leaky import check_bits
@@ -102,7 +102,9 @@ class Counts(Options):
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
-        wide = readout.weights.shape[1] > WIDE and network.horizon == 1 and self.bits is None
+        plain = isinstance(regularization, FixedLambda) and not regularization.penalize_bias
+        plain = plain or regularization == LambdaSearch()  # a search of the user's own has a grid of its own
+        wide = readout.weights.shape[1] > WIDE and network.horizon == 1 and self.bits is None and plain
         if wide and not run.elsewhere and len(split.held_out):
             return solve_wide(network, split, regularization, self.loss, self.voltage, run)
         return CountsRecord(self.loss, regularization, bits=self.bits).fit(network, split, run)
