@@ -12,6 +12,7 @@ the Gram matrix `F` that the normal equations hold already. So one eigendecompos
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from sswim.algebra import index_of_least
 from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization
 
-__all__ = ["Descent", "KeptFeatures", "Softmax", "fit_temperature", "search_penalty"]
+__all__ = ["Descent", "KeptFeatures", "Softmax", "first_minimum", "fit_temperature", "search_penalty"]
 
 # Steps per candidate of a search, each of which starts from the one before; it ends after PATIENCE in a row that are no better.
 STEPS, PATIENCE = 2, 3
@@ -217,16 +218,23 @@ def search_penalty(descent: Descent, held_out: KeptFeatures, search: Regularizat
         return descent.settle(search.value), search.value
     if not isinstance(search, LambdaSearch):
         raise TypeError(f"regularization: the log loss needs a LambdaSearch or FixedLambda, got {search!r}.")
-    chosen, best, worse = (descent.found, search.high), math.inf, 0
-    for lambda_ in _candidates(search):
-        for _ in range(STEPS):
+    return first_minimum(descent, held_out, _candidates(search), STEPS, PATIENCE)
+
+
+def first_minimum(
+    descent: Descent, held_out: KeptFeatures, penalties: Sequence[float], steps: int, patience: int
+) -> tuple[Softmax, float]:
+    """Return the weights of least loss on samples held out, and their penalty, until `patience` in a row are no better."""
+    chosen, best, worse = (descent.found, penalties[0]), math.inf, 0
+    for lambda_ in penalties:
+        for _ in range(steps):
             descent.step(lambda_)
         loss = held_out.loss(descent.found)
         better = loss < (1 - 1e-6) * best  # rounding must not choose
         worse = 0 if better else worse + 1
         if better:
             best, chosen = loss, (descent.found, lambda_)
-        elif worse == PATIENCE:
+        elif worse == patience:
             break
     return chosen
 

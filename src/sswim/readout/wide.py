@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import scipy.linalg
@@ -12,7 +11,7 @@ from torch import Tensor
 from sswim.data.windows import Samples, Split, batches
 from sswim.network.network import SpikingNetwork
 from sswim.options import Run
-from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature
+from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, first_minimum, fit_temperature
 from sswim.regression import FixedLambda, Regularization
 from sswim.report import Solution
 
@@ -144,7 +143,7 @@ def solve_wide(
         scale = 1 / fit_temperature(held_out.logits(found), held_out.labels)
     if loss == "log_loss" and seen.samples:
         with run.step("likelihood"):
-            found, penalty = _likelier(Descent(seen, sums, found.scaled(scale)), held_out, regularization, sums, lambda_)
+            found, penalty = _likelier(Descent(seen, sums, found.scaled(scale)), held_out, regularization, lambda_)
     temperature = fit_temperature(held_out.logits(found), held_out.labels)
     with run.step("all samples"):
         for f, labels, weights in _features(network, split.held_out, len(split.held_out), run):
@@ -202,21 +201,9 @@ def _penalty(sums: WideSums, k: int) -> float:
 
 
 def _likelier(
-    descent: Descent, held_out: KeptFeatures, regularization: Regularization, sums: WideSums, lambda_: float
+    descent: Descent, held_out: KeptFeatures, regularization: Regularization, lambda_: float
 ) -> tuple[Softmax, float]:
     """Return the weights of least log loss on samples held out, and their penalty. Each candidate starts from the last one."""
     if isinstance(regularization, FixedLambda):
         return descent.settle(regularization.value, 4 * STEPS), regularization.value
-    chosen, best, worse = (descent.found, lambda_), math.inf, 0
-    for k in range(12):
-        penalty = lambda_ / 10 * FACTOR**k
-        for _ in range(STEPS):
-            descent.step(penalty)
-        loss = held_out.loss(descent.found)
-        better = loss < (1 - 1e-4) * best
-        worse = 0 if better else worse + 1
-        if better:
-            best, chosen = loss, (descent.found, penalty)
-        elif worse == PATIENCE:
-            break
-    return chosen
+    return first_minimum(descent, held_out, [lambda_ / 10 * FACTOR**k for k in range(12)], STEPS, PATIENCE)
