@@ -7,8 +7,10 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from sswim.forecaster import Forecaster
 from sswim.readout.blocks import Part, Solver, total
-from sswim.readout.weighing import LAMBDAS, Model, _on_simplex, _standard_error, _Weighing, stack, weigh
+from sswim.readout.stacking import _doubt, _on_simplex, _standard_error, stack
+from sswim.readout.weighing import LAMBDAS, USUAL, Model, _Weighing, weigh
 
 CHANNELS, BLOCKS, ROWS, OUTPUTS = 3, 5, 80, 4
 PARTS = {
@@ -20,7 +22,7 @@ PARTS = {
     "common": slice(10, 12),
 }
 FEATURES = 12
-NAMES = ("the last value", "the window's mean", "the training rows' mean")
+NAMES = ("the last value", "the window's mean", USUAL)
 
 
 def naive():
@@ -106,17 +108,37 @@ def test_the_error_of_every_penalty_is_that_of_a_refit_without_the_block(gap, sh
     assert error == pytest.approx(float(summed.amin(dim=0).sum()), rel=1e-9)
 
 
-def test_products_are_those_of_the_errors_on_unseen_blocks():
-    f, y = data(torch.ones(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) * 0.1)
-    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, 0, [1.0] * BLOCKS)
+def literal_products(f, y, models, seen_of):
+    """Return products of errors on each block, of models refitted on the blocks that `seen_of` says are known."""
+    found = []
+    for b in range(BLOCKS):
+        solver = Solver(partial(total, [sums_of(f, y)[k] for k in seen_of(b)]), 1)
+        weights = [m.weights(solver, naive(), {}).expand(CHANNELS, -1, -1).clone() for m in models]
+        for m, w in zip(models, weights, strict=True):
+            if m.name == USUAL:  # the mean of the rows that are known, whatever the scaling's mean is
+                w[:, 1] += (rows_of(y, seen_of(b)) - rows_of(f, seen_of(b)) @ w).mean(dim=1)
+        left = torch.stack([y[b] - f[b] @ w for w in weights])  # (M, C, rows, R)
+        best_naive = min(float((y[b] - f[b] @ w).square().sum()) for w in naive().values())
+        found.append(torch.einsum("mcnr,kcnr->cmk", left, left) / best_naive)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("gap", [0, 1])
+def test_products_are_those_of_errors_with_both_sides_known_and_with_one(gap):
+    f, y = data(torch.ones(CHANNELS, FEATURES, OUTPUTS, dtype=torch.float64) * 0.1, shift=0.4)
+    search = _Weighing(sums_of(f, y), naive(), torch.arange(OUTPUTS), 1, gap, [1.0] * BLOCKS)
     size = torch.zeros(FEATURES, dtype=torch.float64)
     size[PARTS["lags"]] = 1.0
-    models = [Model(NAMES[1]), search.add("m", Model(NAMES[1]), size, shared=False)[1]]
-    products = search.products(models)
-    for b in range(BLOCKS):
-        left = torch.stack([y[b] - f[b] @ search.fold_weights(m, b) for m in models])  # (M, C, rows, R)
-        best_naive = min(float((y[b] - f[b] @ w).square().sum()) for w in naive().values())
-        torch.testing.assert_close(products[b], torch.einsum("mcnr,kcnr->cmk", left, left) / best_naive)
+    models = [Model(NAMES[1]), Model(USUAL), search.add("m", Model(NAMES[1]), size, shared=False)[1]]
+
+    def one_side(b):
+        before, after = range(0, b - gap), range(b + gap + 1, BLOCKS)
+        return list(before if len(before) >= len(after) else after)
+
+    both = literal_products(f, y, models, lambda b: [k for k in range(BLOCKS) if abs(k - b) > gap])
+    sided = literal_products(f, y, models, one_side)
+    assert float((both - sided).abs().max()) > 1e-3 * float(both.max()), "the two must differ, or nothing is tested"
+    torch.testing.assert_close(search.products(models), (both + sided) / 2)
 
 
 def test_shares_lie_on_the_simplex_and_solve_the_problem(generator):
@@ -165,6 +187,46 @@ def test_what_helps_is_found_and_what_does_not_steps_back():
     assert sum(share for name, share in common.items() if name.startswith("all channels")) > 0.9
     extra = kept(weigh(sums_of(*data(truth(lags=0.5, extra=0.5), noise)), PARTS, naive()))
     assert sum(share for name, share in extra.items() if "single" in name or "shared weights" in name) > 0.9
+
+
+def test_random_walks_are_hardly_worse_off_than_with_their_last_value():
+    """A block lies between its neighbours. If that were believed, forecasts would lean on a mean that tells nothing."""
+    ratios = []
+    for seed in range(8):
+        x = np.random.default_rng(seed).normal(size=(2400, 4)).cumsum(axis=0)
+        model = Forecaster(48, 96, random_state=0, verbose=0).fit(x[:1600])
+        naive_error = np.mean([np.square(x[i : i + 96] - x[i - 1]).mean() for i in range(1600, len(x) - 95)])
+        ratios.append(model.evaluate(x[1600 - 48 :]).rmse ** 2 / naive_error)
+    assert np.mean(ratios) < 1.09, "1.06 here; 1.12 if models know both sides of every block"
+
+
+def test_a_model_pays_for_the_larger_doubt(generator):
+    """Over the plainest linear model once, over the best naive forecast one and a half times; both from plain formulas."""
+    errors = 1 + torch.rand(8, 2, 4, generator=generator, dtype=torch.float64)
+    say = torch.ones(8, dtype=torch.float64)
+    for reference in (errors[:, :, 2], errors[:, :, 0]):
+        expected = torch.zeros(2, 4, dtype=torch.float64)
+        for c in range(2):
+            for m in range(4):
+                own = (errors[:, c, m] - reference[:, c]) / reference[:, c]
+                together = (errors[:, :, m].sum(1) - reference.sum(1)) / reference.sum(1)
+                expected[c, m] = (own.std() + together.std()) / 8**0.5 / 2
+        torch.testing.assert_close(_doubt(errors, reference, say, 1.0), expected)
+
+
+def test_a_linear_model_must_beat_the_naive_one_beyond_its_doubt():
+    """A linear model that is ahead by 3 % on average, and by -25 to 31 % block by block, is not believed; a steady one is."""
+
+    def share(linear, **options):
+        e = torch.ones(8, 1, 3, dtype=torch.float64)
+        e[:, :, 1], e[:, 0, 2] = 3.0, torch.tensor(linear, dtype=torch.float64)
+        alike = torch.diag_embed(e) * 0.001 + 0.999 * (e[..., None] * e[..., None, :]).sqrt()
+        return float(stack(alike, plain=2, **options)[0][0, 2])
+
+    assert share([0.69, 1.25, 0.72, 1.22, 0.7, 1.24, 0.71, 1.23]) < 0.05
+    assert share([0.97, 0.96, 0.98, 0.97, 0.97, 0.96, 0.98, 0.97]) > 0.95
+    uneven = [0.9, 0.96, 0.88, 0.98, 0.91, 1.0, 0.9, 0.93]
+    assert share(uneven) > share(uneven, span=20.0), "blocks that overlap are fewer than they seem"
 
 
 def test_a_gain_in_one_block_alone_is_not_believed():

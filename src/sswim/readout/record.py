@@ -17,7 +17,7 @@ from sswim.readout.blocks import total
 from sswim.readout.lags import LagReadout
 from sswim.readout.ledger import Ledger
 from sswim.readout.look import Source
-from sswim.readout.weighing import Model, Weighed, weigh
+from sswim.readout.weighing import OVERLAP, USUAL, Model, Weighed, weigh
 from sswim.report import Solution
 
 __all__ = ["KEPT", "LEVELS", "LagRecord", "block_count", "errors_of", "quantiles_of"]
@@ -26,8 +26,6 @@ __all__ = ["KEPT", "LEVELS", "LagRecord", "block_count", "errors_of", "quantiles
 LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99])
 # Windows whose errors are kept for intervals.
 KEPT = 1000
-# Part of a block that may overlap with its neighbours.
-OVERLAP = 0.25
 
 
 def block_count(most: int, windows: int, span: int) -> int:
@@ -138,12 +136,11 @@ class LagRecord:
                 raise ValueError("series: too short, its windows fill no two blocks.")
             return self.weighed
         sizes = readout.sizes
-        gap = 1 if ledger.decided >= 5 and (sizes.window + sizes.horizon) / ledger.length >= OVERLAP else 0
         return weigh(
             ledger.parts()[: ledger.decided],
             readout.parts,
             naive_weights(readout),
-            gap=gap,
+            span=(sizes.window + sizes.horizon) / ledger.length,
             height=sizes.window**0.5,
             compared=min(12 * readout.outputs, 400),
             says=ledger.says[: ledger.decided],
@@ -179,7 +176,7 @@ def _used(weighed: Weighed) -> list[Model]:
 def naive_weights(readout: LagReadout) -> dict[str, Tensor]:
     """Return the weights (features, horizon * outputs) of naive forecasts, by name."""
     _, features, rows = readout.weights.shape
-    names = ("the last value", "the window's mean", "the training rows' mean")
+    names = ("the last value", "the window's mean", USUAL)
     last, mean, usual = found = torch.zeros(3, features, rows, dtype=torch.float64, device=readout.weights.device)
     heights = readout.parts["heights"].start
     for c in range(readout.outputs):

@@ -2,14 +2,13 @@ r"""Models that are weighed against each other on blocks in time, from sums alon
 
 Normal equations of blocks add up. Leaving one block out costs no pass over the data: the model that has not seen a block is
 solved from the sums of all others, and its error on that block follows from the block's own sums. Each model starts from the
-weights of a simpler one, down to the window's mean and its last value, and a convex combination of all is what is kept:
+weights of a simpler one, down to the window's mean and its last value. A convex combination of all is kept
+(`sswim.readout.stacking`).
 
-.. math:: \min_a \; a^\top E a + \sum_j s_j a_j, \qquad a_j \ge 0, \quad \sum_j a_j = 1 .
-
-`E` holds the mean products of the models' errors on blocks that they have not seen, and :math:`s_j` is the standard error of
-how much model `j` gains over the plainest linear one, the mean of a channel's own and that of all channels. The last value, the
-window's mean and the plainest linear model pay nothing. A model that gains less than it pays gets exactly nothing, unless its
-errors make up for those of others.
+Penalties are chosen on blocks whose neighbours on both sides are known: there are nearly as many rows as in the end. For the
+shares each block is forecast twice: by such models, and by models that know one side of it only. The former interpolate: the
+mean of what came before and after a block is close to the block, even in a random walk, whose past mean tells nothing. The
+latter have fewer rows, and know as little of what comes as a forecast does.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from torch import Tensor
 from sswim.algebra import index_of_least
 from sswim.machine import on_threads
 from sswim.readout.blocks import Part, Solver, total, without
+from sswim.readout.stacking import stack
 
-__all__ = ["Model", "Weighed", "stack", "weigh"]
+__all__ = ["OVERLAP", "USUAL", "Model", "Weighed", "weigh"]
 
 # Penalties that are tried, per row.
 LAMBDAS = torch.logspace(-6, 2, 17, dtype=torch.float64)
@@ -35,12 +35,14 @@ SEVERE = 1e-2
 RATIOS = (0.03, 0.1, 0.3, 1.0)
 # How much the error of all channels counts beside a channel's own.
 COMPANY = 2.0
-# A combination below this share is nothing.
-LEAST = 0.005
 # The least error of a block that counts, as a part of the mean over blocks.
 QUIET = 0.05
 # Errors below this part of those of the best naive forecast are rounding errors.
 ROUNDING = 1e-8
+# Part of a block that may overlap with its neighbours.
+OVERLAP = 0.25
+# The naive forecast that needs to know the series.
+USUAL = "the training rows' mean"
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,7 @@ class Weighed:
 
 
 class _Weighing:
-    """Finds models on folds: each leaves one block out."""
+    """Finds models on folds: each leaves one block out, and `gap` blocks on either side of it."""
 
     def __init__(
         self, blocks: Sequence[Part], naive: dict[str, Tensor], outputs: Tensor, one: int, gap: int, says: Sequence[float]
@@ -122,8 +124,15 @@ class _Weighing:
         self.channels, self.naive = len(blocks[0].gram), {name: w[:, outputs] for name, w in naive.items()}
         self.held = [block.of_outputs(outputs) for block in blocks]
         numbers, whole = range(len(blocks)), total(self.held)
-        near = [[part for b, part in enumerate(self.held) if abs(b - left) <= gap] for left in numbers]
-        self.train = [Solver(partial(without, whole, left_out), one) for left_out in near]
+
+        def solver(known: Sequence[int]) -> Solver:
+            return Solver(partial(without, whole, [part for b, part in enumerate(self.held) if b not in known]), one)
+
+        both = [([b for b in numbers if b < left - gap], [b for b in numbers if b > left + gap]) for left in numbers]
+        self.train = [solver(before + after) for before, after in both]
+        # Of the two sides, the one with more rows; None if there is one side only, which `train` knows already.
+        more = [max(sides, key=lambda side: sum(self.held[b].rows for b in side)) for sides in both]
+        self.one_side = [solver(m) if all(sides) else None for m, sides in zip(more, both, strict=True)]
         # Every block has the same say, however large its errors: they are divided by those of the best naive forecast. But a
         # block in which next to nothing happens, so that naive forecasts make no errors, must not decide alone.
         usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in self.held]
@@ -169,18 +178,26 @@ class _Weighing:
         return torch.stack(errors)
 
     def products(self, models: Sequence[Model]) -> Tensor:
-        """Return the sums of products of the models' errors on each block, (blocks, C, models, models)."""
+        """Return the sums of products of the models' errors on each block, (blocks, C, models, models).
 
-        def product(fold: int) -> Tensor:
+        They are means of two forecasts of the block: by models that know both sides of it, and by models that know one side.
+        """
+
+        def product(fold: int, solver: Solver, known: dict[int, Tensor]) -> Tensor:
             held = self.held[fold]
-            w = torch.stack([self.fold_weights(m, fold).expand(self.channels, -1, -1) for m in models], dim=1)  # (C, M, q, R)
+            each = [self._centred(m, solver, m.weights(solver, self.naive, known)) for m in models]
+            w = torch.stack([v.expand(self.channels, -1, -1) for v in each], dim=1)  # (C, M, q, R)
             seen = torch.einsum("cfg,cmgr->cmfr", held.gram, w)
             cross = torch.einsum("cfr,cmfr->cm", held.cross, w)
             both = torch.einsum("cmfr,ckfr->cmk", w, seen)
             both += held.energy.sum(dim=1)[:, None, None] - cross[:, :, None] - cross[:, None]
             return self.say[fold] * both
 
-        found = list(on_threads(product, range(len(self.held))))
+        def mean(fold: int) -> Tensor:
+            first, side = product(fold, self.train[fold], self.known[fold]), self.one_side[fold]
+            return first if side is None else (first + product(fold, side, {})) / 2
+
+        found = list(on_threads(mean, range(len(self.held))))
         # Errors of a series that can be foretold exactly are rounding errors, which may even be below 0.
         floor = (self.floor / len(found))[:, None]
         for both in found:
@@ -188,13 +205,23 @@ class _Weighing:
             errors.copy_(torch.maximum(errors, floor))
         return torch.stack(found)
 
+    def _centred(self, model: Model, solver: Solver, weights: Tensor) -> Tensor:
+        """Return the weights of a model; the rows' mean, as a naive forecast, is that of the rows that a fold knows."""
+        if model.base is not None or model.name != USUAL:
+            return weights
+        part = solver.sums(False)
+        left = part.cross[:, solver.one] - (part.gram[:, solver.one, None] @ weights)[:, 0]
+        found = weights.repeat(self.channels, 1, 1)
+        found[:, solver.one] += left / part.gram[:, solver.one, solver.one, None].clamp_min(max(1e-9 * part.rows, 1e-300))
+        return found
+
 
 def weigh(
     blocks: Sequence[Part],
     parts: dict[str, slice],
     naive: dict[str, Tensor],
     *,
-    gap: int = 0,
+    span: float = 0.0,
     height: float = 1.0,
     compared: int = 12,
     says: Sequence[float] | None = None,
@@ -209,8 +236,9 @@ def weigh(
         Where the features ``one``, ``lags``, ``heights``, ``extra``, ``common`` and ``ahead`` lie.
     naive : dict of Tensor of shape (features, outputs)
         The weights of naive forecasts, by name.
-    gap : int
-        Blocks on either side of a held-out one that are left out too: their windows overlap with its own.
+    span : float
+        Length of a window and its horizon, in blocks. Windows of neighbouring blocks overlap; if they overlap much, the
+        neighbours of a held-out block are left out too.
     height : float
         Size of the levels compared with lags. With the square root of the window, weights of lags and of the level bear the
         same penalty as weights of absolute rows.
@@ -222,7 +250,7 @@ def weigh(
     (channels, features, outputs), one = blocks[0].cross.shape, parts["one"].start
     device, says = blocks[0].cross.device, [1.0] * len(blocks) if says is None else says
     picked = torch.linspace(0, outputs - 1, min(compared, outputs)).round().long().unique().to(device)
-    search = _Weighing(blocks, naive, picked, one, gap, says)
+    search = _Weighing(blocks, naive, picked, one, 1 if len(blocks) >= 5 and span >= OVERLAP else 0, says)
 
     def size(**sizes: float) -> Tensor:
         found = torch.zeros(features, dtype=torch.float64, device=device)
@@ -265,7 +293,7 @@ def weigh(
             models.append(search.add("all channels, on top of weights per channel", own, common, shared=False, least=SEVERE)[1])
     if present("ahead"):
         models += _known_ahead(search, start, size, height, common if present("common") else None)
-    shares, gains = stack(search.products(models), models.index(plain), says=says)
+    shares, gains = stack(search.products(models), models.index(plain), naive=len(naive), span=span, says=says)
     return Weighed(models, shares, gains, naive, one)
 
 
@@ -283,70 +311,3 @@ def _known_ahead(
         if common is not None:
             models.append(search.add("known ahead, all channels", models[-1], common, shared=False, least=SEVERE)[1])
     return models
-
-
-def stack(
-    products: Tensor, plain: int, company: float = 1.0, caution: float = 1.0, says: Sequence[float] | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the shares (C, models) of models and their mean gains (models,), from products of errors (blocks, C, M, M).
-
-    Parameters
-    ----------
-    products : Tensor
-    plain : int
-        The model that gains are measured from.
-    company : float
-        Weight of the errors of all channels beside a channel's own.
-    caution : float
-        How many standard errors of its gain a model has to pay.
-    says : sequence of float, optional
-        How much each block counts. Default: all alike.
-    """
-    say = products.new_tensor([1.0] * len(products) if says is None else says)
-    each = products.diagonal(dim1=2, dim2=3)  # (B, C, M)
-    usual = each[:, :, plain].mean().clamp_min(1e-300)
-    own = each / each[:, :, plain : plain + 1].clamp_min(1e-3 * usual)
-    together = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
-    doubt, all_doubt = (_standard_error(v - v[..., plain : plain + 1], say) for v in (own, together))
-    total = products.sum(dim=0)
-    least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
-    least = least.clamp_min(1e-3 * least.mean().clamp_min(1e-300))
-    energy = total / least[:, None, None] + company * total.sum(dim=0) / least.sum()
-    price = caution * (doubt + company * all_doubt) / 2
-    price[:, [0, 1, plain]] = 0.0  # what is as plain costs nothing
-    shares = _on_simplex(energy, price)
-    shares = torch.where(shares < LEAST, 0.0, shares)
-    shares = shares / shares.sum(dim=1, keepdim=True)
-    last = each[:, :, 0].sum(dim=0)
-    resting = last <= 1e-12 * last.mean()  # a channel that never moved: the first naive forecast says all
-    shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
-    return shares, 1 - torch.tensordot(say / say.sum(), together, dims=1)
-
-
-def _standard_error(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the standard error of the mean of values (n, ...) that count `weights` (n,) times."""
-    part = (weights / weights.sum()).reshape(-1, *[1] * (values.ndim - 1))
-    free = (part**2).sum()
-    return ((part * (values - (part * values).sum(dim=0)) ** 2).sum(dim=0) * free / (1 - free).clamp_min(1e-12)).sqrt()
-
-
-def _on_simplex(energy: Tensor, price: Tensor, steps: int = 500) -> Tensor:
-    """Minimise half of ``a @ energy @ a`` plus ``price @ a`` over the simplex, for each channel.
-
-    By projected gradients with momentum. Models that are a hundred times as bad as the best one get nothing: they would only
-    make the steps small.
-    """
-    models, errors = energy.shape[-1], energy.diagonal(dim1=1, dim2=2)
-    bad = errors > 100 * errors.amin(dim=1, keepdim=True)
-    size = errors.masked_fill(bad, 0.0).sum(dim=1, keepdim=True)
-    a = ahead = (~bad).to(price) / (~bad).sum(dim=1, keepdim=True)
-    count, momentum = torch.arange(1, models + 1, device=price.device), 1.0
-    for _ in range(steps):
-        step = (ahead - ((energy @ ahead[:, :, None])[:, :, 0] + price) / size).masked_fill(bad, -torch.inf)
-        ranked = step.sort(dim=1, descending=True).values
-        excess = (ranked.cumsum(dim=1) - 1) / count
-        active = (ranked > excess).sum(dim=1, keepdim=True).clamp_min(1)
-        new = (step - excess.gather(1, active - 1)).clamp_min(0)
-        following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        ahead, a, momentum = new + (momentum - 1) / following * (new - a), new, following
-    return a
