@@ -356,7 +356,9 @@ FOREIGN = {
         plain((2, 1, 3, 3)), plain((2, 2, 3, 3)), neurons(2, 2, 2), out=(2, 2, 2)
     ),
     "sswim takes at most as many maps as columns": line(plain((2, 9, 3, 3)), neurons(2, 4, 4), shape=(9, 6, 6)),
-    "'n1' reads 'n0'. Layers must follow one after the other": line(pooled(), plain((2, 1, 2, 2)), neurons(2, 2, 2), out=(2, 2, 2)),
+    "'n1' reads 'n0'. Layers must follow one after the other": line(
+        pooled(), plain((2, 1, 2, 2)), neurons(2, 2, 2), out=(2, 2, 2)
+    ),
 }
 
 

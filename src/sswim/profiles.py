@@ -14,7 +14,7 @@ from sswim.readout import Counts, Direct, TraceReadout, Traces, Voltage
 from sswim.sampling import Steps
 from sswim.steps.leaky import LeakyScale, LeakyTimes, check_bits
 
-__all__ = ["PROFILES", "Neurons", "Profile", "neurons_of"]
+__all__ = ["PROFILES", "Neurons", "Profile", "bits_of", "neurons_of"]
 
 R = TypeVar("R")
 # Time constant of the traces that a classifier reads, in steps: nearly a count.
@@ -179,6 +179,17 @@ def neurons_of(
         if training is not None:
             raise ValueError(f"training: {name} needs training=None, for gradients change more of a neuron than its weights.")
     return Neurons([chosen], "exponential", found, name)  # type: ignore[list-item]
+
+
+def bits_of(profile: object) -> int | None:
+    """Return the bits of a weight in a network that was fitted with the option `profile`; None if they are not limited.
+
+    Examples
+    --------
+    >>> bits_of("xylo"), bits_of(Profile(bits=4)), bits_of("nir"), bits_of(None)
+    (8, 4, None, None)
+    """
+    return None if profile is None else resolve_kind("profile", profile, PROFILES, Profile).bits
 
 
 def _fewer(one: int | None, other: int | None) -> int | None:
