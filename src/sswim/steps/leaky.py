@@ -65,7 +65,7 @@ class LeakyTimes(Options):
         self, layer: int, layers: int, *, neurons: int, window: int, horizon: int, signals: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
-        delays = torch.full((neurons,), -float(self.lead), dtype=torch.float64)
+        delays = torch.full((neurons,), 0.0 - self.lead, dtype=torch.float64)  # not -0.0
         if self.low == math.inf:
             forever = torch.full_like(delays, FOREVER)
             return delays, forever, forever.clone()
