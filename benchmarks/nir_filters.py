@@ -1,6 +1,7 @@
 """Spikes of exported networks with filters, at every place, in sswim and in its interpreter of NIR: how many differ.
 
     SSWIM_DATA=... python benchmarks/nir_filters.py
+    python benchmarks/nir_filters.py --only digits  # measures these again, and keeps the others
 
 scikit-learn's digits (1,200 images for fitting, 500 for testing) and MNIST (2,000 and 200). Each classifier is fitted with a
 profile, exported, written to a file and read again. Seed 0.
@@ -8,6 +9,7 @@ profile, exported, written to a file and read again. Seed 0.
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 from pathlib import Path
@@ -87,9 +89,12 @@ def compared(name: str, precision: str) -> dict[str, object]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="measure models whose names contain this, and keep the others")
+    only = parser.parse_args().only
     torch.set_num_threads(1)
-    found: dict[str, object] = {}
-    for name in MODELS:
+    found: dict[str, object] = json.loads(RESULTS.read_text())["models"] if only and RESULTS.exists() else {}
+    for name in (name for name in MODELS if only in name):
         found[name] = {precision: compared(name, precision) for precision in ("float32", "float64")}
         say(f"{name}: {found[name]}")
     with whole_file(RESULTS) as part:
