@@ -1,4 +1,7 @@
-"""What leaky integrate-and-fire neurons and weights of few bits cost: ``python benchmarks/chips.py [--out FILE]``.
+"""What leaky integrate-and-fire neurons, weights of few bits and decays of chips cost.
+
+    python benchmarks/chips.py --out benchmarks/results/chips.json
+    python benchmarks/chips.py --out benchmarks/results/chips.json --only Loihi  # measures these again, and keeps the others
 
 Forecasts of the wind farm (the last fifth of its rows is the test part) and the digits (the README's split), three seeds.
 """
@@ -27,7 +30,9 @@ NETWORKS = {
     "LIF, 4 bits": {"profile": Profile(bits=4)},
     "CubaLIF, 8 bits": {"profile": Profile(bits=8), "kernel": "alpha"},
     "CubaLIF, 4 bits": {"profile": Profile(bits=4), "kernel": "alpha"},
-    "Loihi": {"profile": "loihi"},
+    "LIF, 8 bits, decays by shifts": {"profile": Profile(bits=8, decays="shift")},
+    "CubaLIF, 8 bits, decays by shifts": {"profile": Profile(bits=8, decays="shift"), "kernel": "alpha"},
+    "Loihi (8 bits, decays of 12 bits)": {"profile": "loihi"},
     "Speck (no leak, 8 bits)": {"profile": "speck"},
 }
 
@@ -56,10 +61,14 @@ def digits(options):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
-    place = parser.parse_args().out
+    parser.add_argument("--only", default="", help="measure networks whose names contain this, and keep the others")
+    chosen = parser.parse_args()
+    place = chosen.out
     warnings.simplefilter("ignore")
-    result = {}
+    result = json.loads(place.read_text()) if chosen.only and place is not None and place.exists() else {}
     for network, options in NETWORKS.items():
+        if chosen.only not in network:
+            continue
         errors, accuracies = wind(options), digits(options)
         result[network] = {
             "wind farm, RMSE": errors[:, 0].tolist(),

@@ -18,6 +18,8 @@ from sswim.evaluate.counting import count_network
 from sswim.evaluate.energy import FIGURES, in_units
 from sswim.evaluate.operations import LayerCosts, dense_layer
 from sswim.network.events import EventBatch
+from sswim.profiles import Profile
+from sswim.readout import Traces
 from sswim.readout.decaying import TraceReadout
 from sswim.readout.voltage import Spikes, Voltage
 
@@ -422,6 +424,25 @@ def test_costs_of_a_classifier(digits, readout):
     ridge, dense = costs.compare().models[1:]
     assert ridge.multiply_accumulates == 640 and dense.multiply_accumulates == 64 * 20 + 20 * 10
     assert dense.updates == 20
+
+
+@pytest.mark.parametrize(("profile", "bits"), [(None, 32), ("nir", 32), ("xylo", 8), (Profile(bits=4), 4)])
+def test_weights_have_the_bits_of_the_profile(digits, profile, bits, tmp_path):
+    X, y = digits[0][:200], digits[1][:200]
+    few = y < 8  # Xylo has 8 outputs
+    x = X[few][:, 24:40]  # and 16 inputs
+    model = Classifier(hidden=(20,), profile=profile, random_state=0, verbose=0).fit(x, y[few])
+    costs = model.costs(x[:20])
+    assert {layer.bits for layer in costs.layers if layer.weights} == {bits}
+    assert costs.to_dict() == model.costs(x[:20], bits=bits).to_dict()
+    assert {layer.bits for layer in model.costs(x[:20], bits=16).layers if layer.weights} == {16}  # what is asked for wins
+    assert [m.layers[0].bits for m in costs.compare().models[1:]] == [bits, bits]  # others for the same job have them too
+    model.save(tmp_path / "m.sswim")
+    assert Classifier.load(tmp_path / "m.sswim").costs(x[:20]).to_dict() == costs.to_dict()
+    series = Forecaster(12, 2, hidden=(6,), channels="joint", profile=profile, readout=Traces((4.0,)) if profile else "direct",
+                        random_state=0, verbose=0).fit(waves(200))  # fmt: skip
+    costs = series.costs(waves(60))
+    assert {layer.bits for layer in costs.layers if layer.weights} == {bits}
 
 
 # What is shown

@@ -18,7 +18,7 @@ from sswim.profiles import PROFILES, Profile
 from sswim.readout.rounding import _again, rounded_output
 from sswim.regression import Sums
 from sswim.steps import LeakyScale, LeakyTimes, PotentialStatistics
-from sswim.steps.leaky import FOREVER, is_leaky, rounded
+from sswim.steps.leaky import DECAYS, FOREVER, is_leaky, rounded, rounded_times
 
 
 def leaky_layer(kernel, supports, generator, senders=4):
@@ -87,6 +87,54 @@ def test_two_leaks_have_half_the_constants():
     assert (one[0] == 0).all() and (two[0] == -1).all()
     torch.testing.assert_close(two[1], one[1] / 2)
     torch.testing.assert_close(two[2], two[1])
+
+
+def nearest_shift(time):
+    """The number of shifts whose power of 2 is nearest on a logarithmic scale, at least 1."""
+    return min(range(1, 60), key=lambda n: abs(math.log2(time) - n))
+
+
+def nearest_twelfth(time):
+    return min(range(1, 4096), key=lambda d: abs(1 - d / 4096 - math.exp(-1 / time)))
+
+
+def test_decays_that_chips_have():
+    times = [0.3, 1.0, 1.3, 2.7, 5.0, 11.0, 23.5, 90.0, 200.0, 1500.0]
+    given = torch.tensor([*times, FOREVER, math.inf], dtype=torch.float64)
+    for decays, wanted in (
+        ("shift", [1 - 2.0 ** -nearest_shift(t) for t in times]),
+        ("12 bits", [1 - nearest_twelfth(t) / 4096 for t in times]),
+    ):
+        found = rounded_times(given, decays)
+        np.testing.assert_allclose(torch.exp(-1 / found[:-2]).numpy(), wanted, rtol=1e-12)
+        assert found[-2:].tolist() == [FOREVER, math.inf]
+        torch.testing.assert_close(rounded_times(found, decays), found, rtol=1e-9, atol=0)  # once is enough
+    assert rounded_times(given, "any") is given
+    assert {"shift", "12 bits", "any"} == set(DECAYS)
+    with pytest.raises(
+        ValueError, match="LeakyTimes: decays must be one of 'any', 'shift', '12 bits', got 'shfit'. Did you mean"
+    ):
+        LeakyTimes(decays="shfit")
+    with pytest.raises(ValueError, match="Profile: decays must be one of"):
+        Profile(decays=12)
+
+
+@pytest.mark.parametrize(
+    ("profile", "kernel"), [("loihi", "auto"), ("loihi", "alpha"), (Profile(bits=8, decays="shift"), "auto")]
+)
+def test_networks_of_a_profile_have_its_decays(profile, kernel, series, tmp_path):
+    model = forecaster(profile=profile, kernel=kernel, dtype="float64").fit(series[:700])
+    network, step = model.network_, 1 / 4096 if profile == "loihi" else 0
+    beta = torch.exp(-1 / network.layers[0].supports.detach())
+    traces = torch.exp(-1 / torch.tensor(network.readout.constants, dtype=torch.float64))
+    for decays in (beta, traces):
+        lost = (1 - decays) / step if step else (1 - decays).log2()
+        torch.testing.assert_close(lost, lost.round(), rtol=0, atol=1e-3)  # constants of traces are float32
+    assert len(beta.unique()) > 3
+    model.save(tmp_path / "m.sswim")
+    again = Forecaster.load(tmp_path / "m.sswim")
+    np.testing.assert_array_equal(again.predict(series), model.predict(series))
+    assert again.network_.readout.constants == network.readout.constants
 
 
 def statistics(response):
@@ -279,7 +327,9 @@ def test_profiles_of_classifiers(tmp_path):
             continue
         model = Classifier((80, 40), profile=profile, random_state=0, verbose=0).fit(X[:900], y[:900])
         assert all(map(is_leaky, model.network_.layers)) and model.score(X[1200:], y[1200:]) > 0.88, profile
-        assert model.network_.readout.constants == (200.0,)
+        assert model.network_.readout.constants == tuple(
+            rounded_times(torch.tensor([200.0]), PROFILES[profile].decays).tolist()
+        )
         model.save(tmp_path / "model")
         np.testing.assert_array_equal(Classifier.load(tmp_path / "model").predict(X[1200:]), model.predict(X[1200:]))
     model = Classifier((9,), profile="speck", verbose=0).fit(X[:300], y[:300])

@@ -20,6 +20,7 @@ from sswim.export.command import FORMATS
 from sswim.export.graph import METADATA, NODES
 from sswim.export.neurons import leaky_layers
 from sswim.export.nir import READERS
+from sswim.export.spatial import AXES
 from sswim.network import Alpha, Hat, Refractory
 from sswim.network.kernels import kernel_taps
 from sswim.profiles import PROFILES
@@ -299,7 +300,8 @@ def test_maps_delays_and_sums():
 
 
 def test_every_node_that_is_known_is_tested():
-    assert set(NODES) == {*NEURONS, "Input", "Output", "Affine", "Linear", "Scale", "Delay", "Flatten"}
+    maps = {"Input", "Output", "Affine", "Linear", "Scale", "Delay", "Flatten"}
+    assert set(NODES) == {*NEURONS, *maps, *AXES}  # the last ones in test_nir_filters.py
 
 
 # Graphs of other programs.
@@ -498,7 +500,7 @@ LINE = [("input", "a"), ("a", "output")]
 TWO = small(a=nir.Linear(np.eye(2)), b=nir.Linear(np.eye(2)))
 WRONG = {
     "the node 'a' is a Threshold, which is not supported": (small(a=nir.Threshold(np.ones(2))), LINE),
-    "the node 'a' is a SumPool2d": (small(a=nir.SumPool2d(*[np.array([2, 2])] * 3)), LINE),
+    "the node 'a' is a AvgPool2d": (small(a=nir.AvgPool2d(*[np.array([2, 2])] * 3)), LINE),
     "the node 'a' is a NIRGraph": (small(a=nir.NIRGraph.from_list(nir.Linear(np.eye(2)))), LINE),
     "'a' -> 'a' is recurrent": (small(a=nir.Linear(np.eye(2))), [*LINE, ("a", "a")]),
     "a -> b -> a is a cycle": (TWO, [("input", "a"), ("a", "b"), ("b", "a"), ("b", "output")]),

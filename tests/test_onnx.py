@@ -14,12 +14,15 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 from typer.testing import CliRunner
 
-from sswim import Classifier, Forecaster, SpikingNetwork
+from sswim import Classifier, Convolution, Forecaster, SpikingNetwork
 from sswim.cli import app
 from sswim.data import ExactEvents
 from sswim.export import onnx as exporter
+from sswim.export.frozen import FrozenFilters
 from sswim.export.onnx import OPSET, initial_state, to_exported, to_onnx, write_onnx
 from sswim.export.plans import plan
+from sswim.network import Exponential, Hat, SpikingLayer
+from sswim.network.convolution import ConvolutionLayer
 from sswim.network.layer import fire
 from sswim.network.plain import fire_steps
 from sswim.readout import Counts, Direct, LagReadout, TraceReadout, Voltage
@@ -403,6 +406,65 @@ def test_onnx_classifies_as_predict_proba_does(classifier, digits, tmp_path):
     assert (classifier.classes_[found.argmax(axis=1)] == classifier.predict(X)).mean() > 1 - ON_THE_EDGE
     meta = session.get_modelmeta().custom_metadata_map
     assert json.loads(meta["sswim.classes"]) == list(range(10)) and json.loads(meta["sswim.sample_shape"]) == [64]
+
+
+FILTERS = {
+    "no leak": ([Convolution(12)], {}),
+    "speck": ([Convolution(12, size=3, pool=(1, 3)), 15], {"profile": "speck"}),
+    "nir": ([Convolution(12, size=4, padding=False, stride=2, pool=2)], {"profile": "nir"}),
+    "filters, filters": ([Convolution(8, pool=4), Convolution(10, size=2, pool=2)], {}),
+    "hat": ([Convolution(12, size=3)], {"kernel": "hat"}),
+    "voltage": ([Convolution(12, size=3)], {"kernel": "hat", "readout": "voltage"}),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_frozen_network_with_filters_is_the_network(digits, name):
+    X, y, new = digits
+    hidden, options = FILTERS[name]
+    model = Classifier(hidden, fields=(8, 8), random_state=0, verbose=0, **options).fit(X[:400], y[:400])
+    module = plan(model, "window", None, None).module
+    x = model.model_.samples(new[:100]).inputs(slice(None))
+    with torch.no_grad():
+        network = model.network_
+        for layer, frozen, wanted in zip(network.layers, module.network.spikes(x), network.hidden_spikes(x), strict=True):
+            assert frozen.shape[0] == layer.outputs and float(frozen.mean()) > 0.01
+            assert float((frozen != wanted[:, : frozen.shape[1]]).float().mean()) < 1e-4
+        # `predict_proba` adds up many pooled spikes in float32, the module in float64.
+        assert agree(module(torch.from_numpy(new[:100])), model.predict_proba(new[:100]), 1e-5)
+
+
+def test_filters_see_and_pool_as_literal_loops_do():
+    grid = Convolution(3, size=(3, 2), pool=(1, 2), stride=2).over(2, (5, 4))
+    layer = ConvolutionLayer(grid, Hat(), Exponential()).requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    layer.weights.normal_(0, 0.8, generator=generator), layer.supports.fill_(3.0), layer.costs.fill_(-1.0)
+    signals = torch.randn(40, 9, 2, generator=generator)
+    padded, dense = torch.cat([signals, torch.zeros(1, 9, 2)]), SpikingLayer(grid.senders, 3, Hat(), Exponential())
+    dense.load_state_dict({name: value for name, value in layer.state_dict().items() if name in dense.state_dict()})
+    with torch.no_grad():
+        each = [dense.spikes(padded[grid.patches()[:, place]], dense.filters(9, 9)) for place in range(grid.places)]
+    regions = grid.regions_of_places()
+    wanted = torch.stack([sum(regions[r, p] * each[p][k] for p in range(grid.places)) for k in range(3) for r in range(5)])
+    found = FrozenFilters(layer, 9, 9)(signals)
+    assert float(found.sum()) > 20 and torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_onnx_classifies_with_filters_as_predict_proba_does(digits, tmp_path, dtype):
+    X, y, new = digits
+    model = Classifier([Convolution(20)], fields=(8, 8), random_state=0, verbose=0).fit(X[:600], y[:600])
+    model.save(tmp_path / "m.sswim")
+    place, out = str(tmp_path / "m.sswim"), str(tmp_path / "m.onnx")
+    result = CliRunner().invoke(app, ["export", place, "--to", "onnx", "--out", out, "--set", f"dtype={dtype}"])
+    assert result.exit_code == 0, result.output
+    for count in (1, 7, len(new)):  # the batch is open
+        found = session_of(out).run(["probabilities"], {"samples": new[:count].astype(dtype)})[0]
+        assert agree(found, model.predict_proba(new[:count]), 1e-5)
+    with pytest.raises(
+        ValueError, match="form: 'step' needs dense layers, and this network has a Convolution. Use form='window'"
+    ):
+        to_exported(model.network_, form="step")
 
 
 def timed(samples=60, steps=12, channels=4):

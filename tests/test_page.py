@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 pytest.importorskip("altair", reason="reports need `pip install -e '.[report]'`")
 pytest.importorskip("vl_convert", reason="reports need `pip install -e '.[report]'`")
 
-from sswim import Classifier, Forecaster  # noqa: E402
+from sswim import Classifier, Convolution, Forecaster  # noqa: E402
 from sswim.cli import app  # noqa: E402
 from sswim.page import Limits, Page, make_page  # noqa: E402
 from sswim.page.blocks import Stepper, packed, shown  # noqa: E402
@@ -442,6 +442,30 @@ def test_every_kind_of_classifier_has_a_page(kind, digits):
     page = model.report(X, y, train=(X, y))
     assert tiles(page)["Accuracy"] == f"{100 * model.score(X, y):.1f} %"
     assert len(page.html) > 1e5
+
+
+@pytest.mark.parametrize("hidden", [(20,), (Convolution(10), 8)])
+def test_neurons_without_a_leak_have_no_support(hidden, digits, tmp_path):
+    X, y = digits[0][:300], digits[1][:300]
+    model = Classifier(hidden, encoder="image", profile="speck", random_state=0, verbose=0).fit(X, y)
+    page = model.report(X[:150], y[:150])
+    facts = facts_of(page)
+    neurons = [n for layer in facts["steppers"]["neurons"]["data"]["layers"] for n in layer]
+    assert neurons and all(n["support"] is None for n in neurons)
+    found = tables(page, "kernels")
+    assert {row[-1] for table in found.values() for row in table.rows} == {"no leak"}
+    assert (
+        "kernels" in facts["figures"]
+        and "delays" not in facts["figures"]
+        and "no leak)" in section(page, "model").blocks[0].paragraphs[1]
+    )
+    text = re.sub(r"<script.*?</script>", "", page.html, flags=re.DOTALL)
+    assert "1e+30" not in text and "000,000,000,000" not in text and "1e+30" not in json.dumps(facts)
+    assert "Neurons without a leak have no support" in text
+    costs = model.costs(X[:150])
+    assert [row[1] for row in tables(page, "costs")["Energy"].rows] == [str(each) for each in costs.energy]  # of 8 bits
+    assert {row[2] for row in found["Ranges"].rows} == {"0 to 0"}
+    assert "1e+30" not in str(model.summary()) and "1e+30" not in json.dumps(model.summary().to_dict())
 
 
 # Wrong input

@@ -28,7 +28,7 @@ from sswim.network.grid import Convolution
 from sswim.network.network import KernelName, SpikingNetwork, resolve_kernels
 from sswim.options import Mistakes, Run, Seed, check_estimator, resolve_kind
 from sswim.paper import PAPER_CLASSES, Switches, paper_training
-from sswim.profiles import Neurons, Profile, neurons_of
+from sswim.profiles import Neurons, Profile, bits_of, neurons_of
 from sswim.readout.base import ClassReadoutOptions, Shape
 from sswim.readout.counts import Counts
 from sswim.readout.voltage import Spikes, Voltage
@@ -338,10 +338,12 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
     def costs(self, X: object, *, bits: int | None = None, sparse: bool = False) -> Costs:
         """Return spikes, operations, bits and energy of a sample, averaged over those of `X`.
 
-        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        `bits` are those of a weight. Default: those of the `profile`, else 32, or 64 with float64. With `sparse`, weights of 0
+        cost no operations.
         """
         check_is_fitted(self)
-        return self.model_.costs(self.model_.samples(X, type(self).__name__), bits, sparse)
+        chosen = bits_of(self.profile) if bits is None else bits
+        return self.model_.costs(self.model_.samples(X, type(self).__name__), chosen, sparse)
 
     def summary(self) -> Summary:
         """Return what was fitted and how: print it for a table, or take `to_dict()` of it."""

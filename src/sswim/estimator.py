@@ -14,6 +14,7 @@ from sswim.data.series import Breaks
 from sswim.network.network import SpikingNetwork
 from sswim.options import Adder, Options, Run, Seed, nearest
 from sswim.page import Page, make_page
+from sswim.profiles import Profile
 from sswim.report import Facts, SamplingReport, TrainingReport
 from sswim.scale import Kept, resolve_executor
 
@@ -46,6 +47,7 @@ class Estimator(BaseEstimator, Generic[M]):
     """A scikit-learn estimator whose options may be objects, and which can be saved."""
 
     model_: M
+    profile: str | Profile | None
     executor: object
     random_state: Seed
     verbose: int

@@ -13,6 +13,7 @@ from sswim.estimator import Estimator
 from sswim.evaluate.costs import Costs
 from sswim.evaluate.metrics import Evaluation
 from sswim.forecasts import ForecastModel
+from sswim.profiles import bits_of
 from sswim.recordings import Recording, record_windows
 from sswim.report import Summary
 
@@ -67,10 +68,12 @@ class InspectableForecaster(Estimator[ForecastModel]):
     def costs(self, X: SeriesLike, *, breaks: Breaks = None, bits: int | None = None, sparse: bool = False) -> Costs:
         """Return spikes, operations, bits and energy of a forecast of one channel, averaged over windows of `X`.
 
-        `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
+        `bits` are those of a weight. Default: those of the `profile`, else 32, or 64 with float64. With `sparse`, weights of 0
+        cost no operations.
         """
         check_is_fitted(self)
-        return self.model_.costs(X, breaks, bits=bits, sparse=sparse)
+        chosen = bits_of(self.profile) if bits is None else bits
+        return self.model_.costs(X, breaks, bits=chosen, sparse=sparse)
 
     def score(self, X: SeriesLike, y: object = None) -> float:
         """Return 1 - RSE^2 over every window of `X`: 1 is perfect, 0 is as good as knowing the mean.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import torch
 
 from sswim.network.kernels import Alpha, Exponential, resolve_kernel
 from sswim.network.network import KernelName, SpikingNetwork
-from sswim.options import Mistakes, Options, resolve_kind
+from sswim.options import Mistakes, Options, check_choice, resolve_kind
 from sswim.readout import Counts, Direct, TraceReadout, Traces, Voltage
 from sswim.sampling import Steps
-from sswim.steps.leaky import LeakyScale, LeakyTimes, check_bits
+from sswim.steps.leaky import DECAYS, LeakyScale, LeakyTimes, check_bits, rounded_times
 
-__all__ = ["PROFILES", "Neurons", "Profile", "neurons_of"]
+__all__ = ["PROFILES", "Neurons", "Profile", "bits_of", "neurons_of"]
 
 R = TypeVar("R")
 # Time constant of the traces that a classifier reads, in steps: nearly a count.
@@ -39,6 +41,9 @@ class Profile(Options):
         network has as many outputs as it has numbers to put out, times the traces that each of them reads.
     source : str
         Where the limits come from.
+    decays : {"any", "shift", "12 bits"}
+        What potentials, and the traces that are read, may be multiplied by at each step, see
+        `sswim.steps.leaky.rounded_times`. Time constants are rounded before weights are scaled and the output is solved.
     """
 
     kernels: tuple[str, ...] = ("exponential", "alpha")
@@ -52,9 +57,11 @@ class Profile(Options):
     fan_in: int | None = None
     weights: int | None = None
     source: str = ""
+    decays: str = field(default="any", metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_bits("Profile: bits", self.bits)
+        check_choice("Profile: decays", self.decays, DECAYS)
         if not self.kernels or any(kernel not in ("exponential", "alpha") for kernel in self.kernels):
             raise ValueError(f"Profile: kernels must be 'exponential', 'alpha' or both, got {self.kernels!r}.")
 
@@ -89,7 +96,9 @@ PROFILES: dict[str, Profile] = {
         hidden=1000,
         outputs=8,
         weights=64_000,
-        source="SynSense Xylo Audio 2 (SYNS61201), Rockpool's documentation, 'Overview of the Xylo family'",
+        decays="shift",
+        source="SynSense Xylo Audio 2 (SYNS61201), Rockpool's documentation, 'Overview of the Xylo family'; decays by shifts "
+        "of bits, as in Rockpool's LIFBitshiftTorch",
     ),
     "speck": Profile(
         kernels=("exponential",),
@@ -105,7 +114,9 @@ PROFILES: dict[str, Profile] = {
         bits=8,
         hidden=131_072,
         fan_in=4096,
-        source="Intel Loihi, Davies et al. 2018 (IEEE Micro 38): 128 cores of 1,024 neurons, 4,096 input axons of a core",
+        decays="12 bits",
+        source="Intel Loihi, Davies et al. 2018 (IEEE Micro 38): 128 cores of 1,024 neurons, 4,096 input axons of a core; "
+        "decays of 12 bits, as in Lava's bit-accurate model of LIF",
     ),
 }
 
@@ -120,9 +131,12 @@ class Neurons:
     name: str = ""
 
     def check(self, network: SpikingNetwork) -> SpikingNetwork:
-        """Return a network, if it keeps the limits."""
+        """Return a network, if it keeps the limits. The traces that it reads fade as its profile allows."""
         if self.profile is not None:
             self.profile.check(network, self.name)
+            if isinstance(network.readout, TraceReadout):
+                times = torch.tensor(network.readout.constants)  # float32, in which traces are computed
+                network.readout.constants = tuple(rounded_times(times, self.profile.decays).tolist())
         return network
 
     def steps(self, steps: Steps) -> Steps:
@@ -132,7 +146,8 @@ class Neurons:
         times = steps.temporal if isinstance(steps.temporal, LeakyTimes) else LeakyTimes()
         scale = steps.normalizer if isinstance(steps.normalizer, LeakyScale) else LeakyScale()
         lead = int(isinstance(resolve_kernel(self.kernel[0]), Alpha))  # type: ignore[index]
-        times = replace(times, lead=lead, low=times.low if self.profile.leak else math.inf)
+        decays = times.decays if self.profile.decays == "any" else self.profile.decays
+        times = replace(times, lead=lead, low=times.low if self.profile.leak else math.inf, decays=decays)
         return steps.replace(temporal=times, normalizer=replace(scale, bits=_fewer(scale.bits, self.profile.bits)))
 
     def readout(self, readout: R, named: bool) -> R:
@@ -179,6 +194,17 @@ def neurons_of(
         if training is not None:
             raise ValueError(f"training: {name} needs training=None, for gradients change more of a neuron than its weights.")
     return Neurons([chosen], "exponential", found, name)  # type: ignore[list-item]
+
+
+def bits_of(profile: object) -> int | None:
+    """Return the bits of a weight in a network that was fitted with the option `profile`; None if they are not limited.
+
+    Examples
+    --------
+    >>> bits_of("xylo"), bits_of(Profile(bits=4)), bits_of("nir"), bits_of(None)
+    (8, 4, None, None)
+    """
+    return None if profile is None else resolve_kind("profile", profile, PROFILES, Profile).bits
 
 
 def _fewer(one: int | None, other: int | None) -> int | None:

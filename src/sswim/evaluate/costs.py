@@ -178,13 +178,18 @@ class Costs:
         return energies(self.layers)
 
     def compare(self) -> Comparison:
-        """Return the costs together with those of a ridge and a dense network of the same job and hidden widths."""
+        """Return the costs together with those of a ridge and a dense network of the same job, hidden widths and bits."""
         if self.job is None:
             raise ValueError("compare: these costs are not those of a fitted model, so there is no job to compare.")
         return Comparison((self, self._ridge(self.job), self._network(self.job)))
 
+    @property
+    def _bits(self) -> int:
+        """Bits of a weight, at most the 32 that other models need."""
+        return min([32, *(layer.bits for layer in self.layers)])
+
     def _ridge(self, job: Job) -> Costs:
-        layer = dense_layer("output", job.ridge_inputs, job.ridge_outputs, copies=job.ridges)
+        layer = dense_layer("output", job.ridge_inputs, job.ridge_outputs, copies=job.ridges, bits=self._bits)
         return Costs("ridge", self.unit, (layer,), self.samples)
 
     def _network(self, job: Job) -> Costs:
@@ -192,7 +197,7 @@ class Costs:
         layers = []
         for number, (inputs, outputs) in enumerate(zip((job.inputs, *job.hidden), (*job.hidden, job.outputs), strict=True), 1):
             last = number > len(job.hidden)
-            layer = dense_layer("output" if last else f"hidden {number}", inputs, outputs, share=job.share)
+            layer = dense_layer("output" if last else f"hidden {number}", inputs, outputs, share=job.share, bits=self._bits)
             active = 0.0 if last else outputs / job.share
             layers.append(LayerCosts(**{**asdict(layer), "updates": active, "neuron_accumulates": active}))
         return Costs("dense network", self.unit, tuple(layers), self.samples)

@@ -91,10 +91,12 @@ class LayerCosts:
         return moved / 8
 
 
-def dense_layer(name: str, inputs: int, outputs: int, *, share: float = 1.0, copies: int = 1, word: int = 32) -> LayerCosts:
+def dense_layer(
+    name: str, inputs: int, outputs: int, *, share: float = 1.0, copies: int = 1, bits: int = 32, word: int = 32
+) -> LayerCosts:
     """Return the costs of a dense layer with biases that sees `inputs` values at once, as one of `share` parts.
 
-    `copies` such layers are stored, of which one is used: a channel's own.
+    `copies` such layers are stored, of which one is used: a channel's own. Weights have `bits` bits, all else `word` bits.
 
     Examples
     --------
@@ -111,6 +113,6 @@ def dense_layer(name: str, inputs: int, outputs: int, *, share: float = 1.0, cop
         parameters=copies * (weights + outputs),
         multiply_accumulates=weights / share,
         dense=weights / share,
-        bits=word,
+        bits=bits,
         word=word,
     )

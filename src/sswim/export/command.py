@@ -26,7 +26,7 @@ def _write_nir(
     """Write a model as an NIR graph; the options are those of `to_nir`."""
     graph = to_nir(model, dt=dt, reader=reader, delays=delays)
     write_nir(graph, out)
-    neurons = [len(node.r) for name, node in graph.nodes.items() if name.startswith("layer_")]
+    neurons = [int(node.r.size) for name, node in graph.nodes.items() if name.startswith("layer_")]
     return {"nodes": len(graph.nodes), "layers": neurons, "dt": dt, "reader": reader}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from sswim.network.convolution import ConvolutionLayer
 from sswim.network.kernels import exporting, kernel_taps, refractory_taps, toeplitz
 from sswim.network.layer import SpikingLayer, decays, fire
 from sswim.network.network import SpikingNetwork
@@ -19,7 +20,7 @@ from sswim.network.plain import fire_steps
 from sswim.readout.decaying import TraceReadout
 from sswim.readout.lags import LagReadout
 
-__all__ = ["FrozenLayer", "FrozenNetwork", "FrozenVoltage", "Traces", "frozen_readout"]
+__all__ = ["FrozenFilters", "FrozenLayer", "FrozenNetwork", "FrozenVoltage", "Traces", "frozen_readout"]
 
 
 def refractory_costs(layer: SpikingLayer, steps: int) -> Tensor:
@@ -65,6 +66,33 @@ class FrozenLayer(nn.Module):
         v = torch.bmm(filters, projected) + self.biases
         spikes = fire_steps(v, self.cost) if exporting() else fire(v, v.new_ones(len(v)), self.cost)
         return spikes[:, self.start :]
+
+
+class FrozenFilters(FrozenLayer):
+    """Filters at all places, and the sums of their spikes over regions, on a fixed number of steps.
+
+    Parameters
+    ----------
+    layer : ConvolutionLayer
+    steps_in, steps_out : int
+    """
+
+    index: Tensor
+    regions: Tensor
+
+    def __init__(self, layer: ConvolutionLayer, steps_in: int, steps_out: int) -> None:
+        super().__init__(layer, steps_in, steps_out)
+        self.register_buffer("index", layer.index.clone())  # (senders, P)
+        self.register_buffer("regions", layer.regions.clone())  # (R, P)
+
+    def forward(self, signals: Tensor) -> Tensor:
+        """Map signals (channels, steps_in, batch) to pooled spikes (filters * regions, steps_out, batch)."""
+        (_, steps, batch), (senders, places) = signals.shape, self.index.shape
+        seen = torch.cat([signals, torch.zeros_like(signals[:1])])[self.index.flatten()]  # beyond the edge there is nothing
+        side = seen.reshape(senders, places, steps, batch).transpose(1, 2).reshape(senders, steps, places * batch)
+        spikes = super().forward(side)  # (K, S, P B)
+        each = spikes.reshape(*spikes.shape[:2], places, batch)
+        return (self.regions @ each).transpose(1, 2).flatten(0, 1)  # (K R, S, B)
 
 
 class FrozenVoltage(nn.Module):
@@ -134,6 +162,12 @@ def frozen_readout(network: SpikingNetwork, dtype: torch.dtype, start: int | Non
     )
 
 
+def frozen_layer(layer: SpikingLayer, steps_in: int, steps_out: int) -> FrozenLayer:
+    """Return a hidden layer with constant parameters."""
+    kind = FrozenFilters if isinstance(layer, ConvolutionLayer) else FrozenLayer
+    return kind(layer, steps_in, steps_out)  # type: ignore[arg-type]
+
+
 class FrozenNetwork(nn.Module):
     """A network on whole windows, with constant parameters.
 
@@ -154,7 +188,7 @@ class FrozenNetwork(nn.Module):
         self.seen = min(network.window, steps)
         widths = [self.seen if l == 0 else steps for l in range(len(network.layers))]
         self.layers = nn.ModuleList(
-            FrozenLayer(layer, width, steps) for layer, width in zip(network.layers, widths, strict=True)
+            frozen_layer(layer, width, steps) for layer, width in zip(network.layers, widths, strict=True)
         )
 
     def forward(self, x: Tensor, rows: Tensor | None = None, ahead: Tensor | None = None) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sswim.export.spatial import AXES, sliding
 from sswim.report import Facts
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ NODES: dict[str, tuple[str, ...]] = {
     "Output": (),
     "Affine": (),
     "Linear": (),
+    "Conv1d": (),
+    "Conv2d": (),
+    "SumPool2d": (),
     "Flatten": (),
     "Scale": ("scale",),
     "Delay": ("delay",),
@@ -41,6 +45,7 @@ METADATA = {
     "horizon": (0, "iu", 1),
     "outputs": (0, "iu", 1),
     "fires_at": (0, "iuf", 1e-30),
+    "layout": (1, "iu", 1),
     "lags": (1, "iu", 0),
     "leads": (1, "iu", 0),
     "readout_constants": (1, "iuf", 1e-30),
@@ -230,6 +235,41 @@ def _map(name: str, node: NIRNode, came: Shape) -> tuple[Shape, Shape]:
     return weight.shape[1:], weight.shape[:1]
 
 
+def _slide(name: str, node: NIRNode, came: Shape) -> tuple[Shape, Shape]:
+    """Return the shapes of a convolution, or of sums over regions: maps first, then the axes of space."""
+    axes = AXES[type(node).__name__]
+    if len(came) != axes + 1:
+        raise ValueError(f"{name!r} reads maps of {axes} axes, (maps, ...), but gets the shape {came}.")
+    maps = taken = came[0]
+    if type(node).__name__ != "SumPool2d":
+        maps, taken = _filters(name, node, axes)
+    given = getattr(node, "input_shape", None)
+    if given is not None and tuple(np.ravel(given).tolist()) != came[1:]:
+        told = tuple(np.ravel(given).tolist())
+        raise ValueError(f"{name!r}: input_shape is {told}, but its maps are laid out as {came[1:]}.")
+    try:
+        places = sliding(node).places(came[1:])
+    except ValueError as error:
+        raise ValueError(f"{name!r}: {error}") from None
+    if min(places) < 1:
+        raise ValueError(f"{name!r}: its window is longer than the maps that it reads, {came[1:]}.")
+    return (taken, *came[1:]), (maps, *places)
+
+
+def _filters(name: str, node: NIRNode, axes: int) -> tuple[int, int]:
+    """Return how many filters a convolution has, and how many maps it reads."""
+    weight, groups = _numbers(name, node, "weight"), np.asarray(node.groups)
+    if weight.ndim != axes + 2 or not weight.size:
+        raise ValueError(f"{name!r}: weight must have the shape (filters, maps, {axes} lengths), got {weight.shape}.")
+    if groups.shape != () or groups.dtype.kind not in "iu" or groups < 1 or weight.shape[0] % groups:
+        raise ValueError(
+            f"{name!r}: groups must be a whole number that divides {weight.shape[0]} filters, got {node.groups!r}."
+        )
+    if _numbers(name, node, "bias").shape != weight.shape[:1]:
+        raise ValueError(f"{name!r}: bias must have the shape {weight.shape[:1]}, got {np.shape(node.bias)}.")
+    return weight.shape[0], weight.shape[1] * int(groups)
+
+
 def _output(name: str, node: NIRNode, came: Shape) -> tuple[Shape, Shape]:
     shape = _declared(name, node.output_type)
     return shape, shape
@@ -245,6 +285,7 @@ def _flatten(name: str, node: NIRNode, came: Shape) -> tuple[Shape, Shape]:
 _WIDTHS: dict[str, Callable[[str, NIRNode, Shape], tuple[Shape, Shape]]] = {
     "Affine": _map,
     "Linear": _map,
+    **dict.fromkeys(AXES, _slide),
     "Output": _output,
     "Flatten": _flatten,
 }

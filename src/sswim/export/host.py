@@ -18,7 +18,7 @@ __all__ = ["lag_line", "read_spikes"]
 
 
 def lag_line(graph: NIRGraph, inputs: npt.ArrayLike) -> np.ndarray:
-    """Return what the Input node of a graph is fed with: the inputs, once for every lag that the metadata list.
+    """Return what the Input node of a graph is fed with: the inputs once for every lag that the metadata list, or as maps.
 
     Parameters
     ----------
@@ -29,7 +29,8 @@ def lag_line(graph: NIRGraph, inputs: npt.ArrayLike) -> np.ndarray:
     Returns
     -------
     array of shape (batch, time, lags * inputs)
-        Channel ``k * inputs + j`` is input `j`, `lags[k]` steps late. The inputs themselves if there is no lag line.
+        Channel ``k * inputs + j`` is input `j`, `lags[k]` steps late. The inputs themselves if there is no lag line. For
+        filters: (batch, time, maps, rows, columns).
 
     Examples
     --------
@@ -47,8 +48,22 @@ def lag_line(graph: NIRGraph, inputs: npt.ArrayLike) -> np.ndarray:
     width = int(np.prod(next(iter(graph.inputs.values())).input_type["input"]))
     if x.shape[2] * len(lags) != width:
         raise ValueError(f"inputs must have {width // len(lags)} channels, got {x.shape[2]}.")
+    shape = tuple(int(n) for n in next(iter(graph.inputs.values())).input_type["input"])
+    if len(shape) > 1:
+        return _as_maps(x, shape, facts_of(graph).get("layout"))
     late = [np.pad(x, ((0, 0), (lag, 0), (0, 0)))[:, : x.shape[1]] for lag in lags]
     return np.concatenate(late, axis=2)
+
+
+def _as_maps(x: np.ndarray, shape: tuple[int, ...], given: np.ndarray | None) -> np.ndarray:
+    """Return inputs (batch, time, channels) as maps (batch, time, *shape); their layout may number maps last."""
+    layout = shape if given is None else tuple(int(n) for n in given)
+    if np.prod(layout) != np.prod(shape):
+        raise ValueError(f"graph: layout in the metadata is {layout}, which does not fit its Input node of shape {shape}.")
+    every = x.reshape(*x.shape[:2], *layout)
+    if len(layout) == 3 and layout[0] != shape[0]:
+        every = np.moveaxis(every, -1, 2)
+    return every.reshape(*x.shape[:2], *shape)
 
 
 def read_spikes(graph: NIRGraph, spikes: np.ndarray | Tensor | Sequence[npt.ArrayLike]) -> np.ndarray:

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from sswim.export.files import read_nir
-from sswim.export.graph import Plan, facts_of, plan
+from sswim.export.filters import convolution_of, layout_of
+from sswim.export.graph import NODES, Plan, facts_of, plan
 from sswim.export.interpreter import WHOLE, reset_of, time_step
+from sswim.network.grid import Convolution
 from sswim.network.network import SpikingNetwork
 from sswim.options import check_integer
 from sswim.readout.decaying import TraceReadout
@@ -26,6 +28,9 @@ __all__ = ["from_nir"]
 
 NEURONS = ("LIF", "CubaLIF", "IF")
 MAPS = ("Affine", "Linear", "Scale", "Flatten")
+FILTERS = ("Conv1d", "Conv2d")
+# Features that a readout is followed through at most: it is computed with square matrices of that size.
+MOST = 20_000
 
 
 def from_nir(
@@ -36,7 +41,7 @@ def from_nir(
     reset: str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> SpikingNetwork:
-    """Return the network of an NIR graph: layers of LIF or CubaLIF neurons one after the other, and what reads them.
+    """Return the network of an NIR graph: layers of LIF, CubaLIF or IF neurons one after the other, and what reads them.
 
     Parameters
     ----------
@@ -54,7 +59,7 @@ def from_nir(
     -------
     SpikingNetwork
         Its outputs are those of the graph at the window's last step. If the graph ends with spikes, they are the number of
-        spikes of each neuron of the last layer.
+        spikes of each neuron of the last layer. Conv1d or Conv2d, neurons and SumPool2d are a `Convolution`.
     """
     if isinstance(graph, (str, os.PathLike)):
         graph = read_nir(graph)
@@ -67,18 +72,21 @@ def from_nir(
         )
     if window is None and "window" not in facts:
         raise ValueError("window: the graph's metadata do not tell it. Pass the number of steps of the input.")
-    chain = _chain(graph, found)
+    chain, ends = _chain(graph, found)
     if len(facts.get("leads", chain)) != len(chain):
         raise ValueError(f"graph: leads in the metadata must be one number for each of {len(chain)} layers.")
-    layers = [_layer(graph, found, names, step, facts, number) for number, names in enumerate(chain)]
-    widths = [len(layer.supports) for layer in layers]
-    readout = _readout(graph, found, chain, widths, step, facts, dtype)
+    ways = list(zip(chain, ends, strict=True))
+    layers = [_layer(graph, found, names, end, step, facts, number) for number, (names, end) in enumerate(ways)]
+    readout = _readout(graph, found, chain, ends, step, facts, dtype)
+    entered = next(found.shapes[name] for name in found.order if _kind(graph, name) == "Input")
+    filters = isinstance(layers[0].shape, Convolution)
     network = SpikingNetwork(
-        layers[0].weights.shape[1],
+        math.prod(entered) if filters else layers[0].weights.shape[1],
         readout.outputs,
         window=check_integer("window", int(facts["window"]) if window is None else window, 1),
         horizon=readout.horizon,
-        hidden=widths,
+        hidden=[layer.shape for layer in layers],
+        layout=layout_of(entered, facts.get("layout")) if filters else None,
         kernel=[layer.kernel for layer in layers],
         refractory="exponential",
         readout=readout,
@@ -94,8 +102,9 @@ def from_nir(
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer's kernel by name, and its parameters in float64."""
+    """A layer's width or filters, its kernel by name, and its parameters in float64."""
 
+    shape: int | Convolution
     kernel: str
     weights: np.ndarray
     supports: np.ndarray
@@ -106,44 +115,94 @@ def _kind(graph: NIRGraph, name: str) -> str:
     return type(graph.nodes[name]).__name__
 
 
-def _chain(graph: NIRGraph, found: Plan) -> list[list[str]]:
-    """Return the nodes of each layer, those between it and the layer before included; its neurons come last."""
+def _chain(graph: NIRGraph, found: Plan) -> tuple[list[list[str]], list[str]]:
+    """Return the nodes of each layer, those between it and the layer before included; its neurons come last.
+
+    Return also the node that each layer ends with: its neurons, or the sums of filters over regions.
+    """
     chain: list[list[str]] = []
+    ends = [next(n for n in found.order if _kind(graph, n) == "Input")]
     for name in (n for n in found.order if _kind(graph, n) in NEURONS):
-        names, start = [name], chain[-1][-1] if chain else next(n for n in found.order if _kind(graph, n) == "Input")
+        names, start = [name], ends[-1]
         while names[0] != start:
             sources = found.sources[names[0]]
-            if len(sources) != 1 or _kind(graph, sources[0]) not in (*MAPS, "Delay", "Input", *NEURONS):
+            kinds = (*MAPS, *FILTERS, "Delay", "Input", *NEURONS)
+            if len(sources) != 1 or (sources[0] != start and _kind(graph, sources[0]) not in kinds):
                 raise ValueError(
                     f"graph: {names[0]!r} reads {', '.join(map(repr, sources))}. Layers must follow one after the other, each "
-                    "with one map (Affine, Linear) and possibly a Delay before it."
+                    "with one map (Affine, Linear, Conv1d, Conv2d) and possibly a Delay before it, and filters with one "
+                    "SumPool2d after them."
                 )
             if sources[0] != start and _kind(graph, sources[0]) in (*NEURONS, "Input"):
                 raise ValueError(f"graph: {names[0]!r} reads {sources[0]!r}, not the layer before it, {start!r}.")
             names.insert(0, sources[0])
         chain.append(names[1:])
+        ends.append(_end(graph, found, chain[-1]))
     if not chain:
         raise ValueError(f"graph: it must have neurons ({' or '.join(NEURONS)}), got none.")
-    return chain
+    return chain, ends[1:]
 
 
-def _matrix(node: NIRNode, width: int) -> tuple[np.ndarray, np.ndarray | float]:
+def _end(graph: NIRGraph, found: Plan, names: list[str]) -> str:
+    """Return the node that a layer ends with."""
+    name = names[-1]
+    readers = found.targets(name)
+    pools = [other for other in readers if _kind(graph, other) == "SumPool2d"]
+    if not pools or not {_kind(graph, other) for other in names} & set(FILTERS):
+        return name
+    if len(readers) > 1:
+        raise ValueError(f"graph: {', '.join(map(repr, readers))} read {name!r}. Filters must be read by one SumPool2d alone.")
+    return pools[0]
+
+
+def _filters(graph: NIRGraph, found: Plan, names: list[str], end: str) -> tuple[Convolution, np.ndarray] | None:
+    """Return the filters of a layer and their weights; None for a dense layer."""
+    kinds = [_kind(graph, name) for name in names]
+    if not set(kinds) & set(FILTERS):
+        return None
+    if kinds[0] not in FILTERS or set(kinds[1:-1]) - {"Delay"}:
+        raise ValueError(f"graph: there must be one Conv1d or Conv2d before {names[-1]!r}, and at most a Delay between them.")
+    came = found.shapes[found.sources[names[0]][0]]
+    try:
+        return convolution_of(graph.nodes[names[0]], None if end == names[-1] else graph.nodes[end], came[1:])
+    except ValueError as error:
+        raise ValueError(f"graph: {names[0]!r}: {error}") from None
+
+
+def _of_filters(name: str, node: NIRNode) -> NIRNode:
+    """Return neurons with one number for each filter, from those at all places; refuse places that differ."""
+    values = {}
+    for parameter in NODES[type(node).__name__]:
+        value = np.asarray(getattr(node, parameter), dtype=float)
+        flat = value.reshape(len(value), -1)
+        if (flat != flat[:, :1]).any():
+            raise ValueError(f"graph: {name!r}: {parameter} must be the same at all places of a filter.")
+        values[parameter] = flat[:, 0]
+    return type(node)(**values)
+
+
+def _matrix(node: NIRNode) -> tuple[np.ndarray, np.ndarray | float]:
     """Return a map's weights (outputs, inputs) and biases."""
     match type(node).__name__:
         case "Affine":
             return np.asarray(node.weight, dtype=float), np.asarray(node.bias, dtype=float)
         case "Linear":
             return np.asarray(node.weight, dtype=float), 0.0
-        case "Scale":
-            return np.diag(np.asarray(node.scale, dtype=float).ravel()), 0.0
-    return np.eye(width), 0.0
+    return np.diag(np.asarray(node.scale, dtype=float).ravel()), 0.0
 
 
-def _layer(graph: NIRGraph, found: Plan, names: list[str], dt: float, facts: Facts, number: int) -> _Layer:
+def _layer(graph: NIRGraph, found: Plan, names: list[str], end: str, dt: float, facts: Facts, number: int) -> _Layer:
     """Return one layer, from its maps, delays and neurons."""
     *before, name = names
     node, cascade = graph.nodes[name], _kind(graph, name) == "CubaLIF"
-    W, lags = _before(graph, found, before, name, dt)  # (N, D), (N,)
+    filters = _filters(graph, found, names, end)
+    if filters is None:
+        W, lags = _before(graph, found, before, name, dt)  # (N, D), (N,)
+        shape: int | Convolution = len(W)
+    else:
+        (shape, W), node, lags = filters, _of_filters(name, node), np.zeros(len(filters[1]))
+        if len(before) == 2:
+            lags = _of_filters(before[1], graph.nodes[before[1]]).delay / dt
     if number == 0 and "lags" in facts:
         W, late = _without_lag_line(W, np.asarray(facts["lags"]))
         lags = lags + late
@@ -156,7 +215,7 @@ def _layer(graph: NIRGraph, found: Plan, names: list[str], dt: float, facts: Fac
     delays = np.rint(lags) - cascade
     if np.abs(lags - np.rint(lags)).max() > WHOLE * max(1, lags.max()):
         raise ValueError(f"graph: delays before {name!r} must be whole steps of dt = {dt}, got {lags.max():.6g} steps.")
-    return _Layer("alpha" if cascade else "exponential", W * (gain / threshold)[:, None], sigma, delays)
+    return _Layer(shape, "alpha" if cascade else "exponential", W * (gain / threshold)[:, None], sigma, delays)
 
 
 def _before(graph: NIRGraph, found: Plan, before: list[str], name: str, dt: float) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +229,9 @@ def _before(graph: NIRGraph, found: Plan, before: list[str], name: str, dt: floa
                 raise ValueError(f"graph: the Delay node {other!r} must come right before the neurons {name!r}.")
             lags = np.asarray(node.delay, dtype=float).ravel() / dt
             continue
-        matrix, bias = _matrix(node, math.prod(found.shapes[other]))
+        if _kind(graph, other) == "Flatten":
+            continue
+        matrix, bias = _matrix(node)
         if np.any(bias):
             raise ValueError(f"graph: {other!r} leads to neurons, so its bias must be 0, got {np.abs(bias).max():.3g}.")
         W = matrix if W is None else matrix @ W
@@ -211,16 +272,21 @@ _Parts = dict[tuple[int, float | None], np.ndarray]
 
 
 def _readout(
-    graph: NIRGraph, found: Plan, chain: list[list[str]], widths: list[int], dt: float, facts: Facts, dtype: torch.dtype
+    graph: NIRGraph, found: Plan, chain: list[list[str]], ends: list[str], dt: float, facts: Facts, dtype: torch.dtype
 ) -> TraceReadout:
     """Return the readout: what leads from the spikes of all layers to the output."""
+    widths = [math.prod(found.shapes[end]) for end in ends]
+    if max(widths) > MOST:
+        raise ValueError(
+            f"graph: a layer puts out {max(widths):,} features, more than {MOST:,}. Add a SumPool2d, or larger regions."
+        )
     outputs = [name for name in found.order if _kind(graph, name) == "Output"]
     if len(outputs) != 1:
         raise ValueError(f"graph: it must have one Output node, got {', '.join(map(repr, outputs))}.")
     if all(f"readout_{part}" in facts for part in ("constants", "weights", "biases")):
         constants, W, b = (np.asarray(facts[f"readout_{p}"], dtype=float) for p in ("constants", "weights", "biases"))
     else:
-        parts, b = _followed(graph, found, chain, widths, dt)[outputs[0]]
+        parts, b = _followed(graph, found, chain, ends, dt)[outputs[0]]
         if {constant for _, constant in parts} == {None}:
             parts = {(layer, math.inf): matrix for (layer, _), matrix in parts.items()}  # spikes are counted
         if any(constant is None for _, constant in parts):
@@ -240,16 +306,18 @@ def _readout(
 
 
 def _followed(
-    graph: NIRGraph, found: Plan, chain: list[list[str]], widths: list[int], dt: float
+    graph: NIRGraph, found: Plan, chain: list[list[str]], ends: list[str], dt: float
 ) -> dict[str, tuple[_Parts, np.ndarray]]:
     """Return what each node after the layers puts out, as a map of their spikes or traces, and its constant part."""
     known: dict[str, tuple[_Parts, np.ndarray]] = {}
-    for l, (names, width) in enumerate(zip(chain, widths, strict=True)):
-        known[names[-1]] = {(l, None): np.eye(width)}, np.zeros(width)
-    inside = {name for names in chain for name in names}
+    for l, end in enumerate(ends):
+        width = math.prod(found.shapes[end])
+        known[end] = {(l, None): np.eye(width)}, np.zeros(width)
+    inside = {name for names in chain for name in names} | set(ends)
     for name in found.order:
         sources = found.sources[name]
-        if name in inside or not sources:
+        flat = _kind(graph, name) == "Flatten" and sources[0] in known  # what a next layer reads, a readout may read too
+        if (name in inside and not flat) or not sources:
             continue
         for source in sources:
             if source not in known:
@@ -260,11 +328,11 @@ def _followed(
                 parts[key] = parts[key] + matrix if key in parts else matrix
         b = sum((known[source][1] for source in sources[1:]), start=known[sources[0]][1])
         node, kind = graph.nodes[name], _kind(graph, name)
-        if kind in MAPS:
-            matrix, bias = _matrix(node, len(b))
-            known[name] = {key: matrix @ part for key, part in parts.items()}, matrix @ b + bias
-        elif kind == "Output":
+        if kind in ("Output", "Flatten"):
             known[name] = parts, b
+        elif kind in MAPS:
+            matrix, bias = _matrix(node)
+            known[name] = {key: matrix @ part for key, part in parts.items()}, matrix @ b + bias
         elif kind in ("LI", "I") and not b.any() and all(constant is None for _, constant in parts):
             known[name] = _traced(name, node, parts, dt), b
         else:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sswim.export.graph import Plan, facts_of, plan
+from sswim.export.spatial import Cuts, sliding
 from sswim.options import check_choice, check_positive
 
 if TYPE_CHECKING:
@@ -189,11 +190,32 @@ def _delay(n: _Numbers, x: np.ndarray) -> np.ndarray:
     return out
 
 
+def _convolve(n: _Numbers, x: np.ndarray) -> np.ndarray:
+    """Add up weights times what each point of the filters sees: x (time, batch, maps, *space)."""
+    W = n.cast("weight")  # (K, C, *kernel)
+    groups = int(n.node.groups)
+    out = np.zeros((*x.shape[:2], *n.shape), dtype=n.dtype)
+    parts = zip(np.split(W, groups), np.split(x, groups, axis=2), np.split(out, groups, axis=2), strict=True)
+    for weights, maps, found in parts:
+        for point, seen in sliding(n.node).views(maps):
+            here: Cuts = (..., *point)
+            found += np.moveaxis(np.tensordot(weights[here], seen, axes=(1, 2)), 0, 2)
+    return out + n.cast("bias").reshape(-1, *[1] * (len(n.shape) - 1))
+
+
+def _sum_pool(n: _Numbers, x: np.ndarray) -> np.ndarray:
+    """Add up what each point of a region has: x (time, batch, maps, *space)."""
+    return sum((seen for _, seen in sliding(n.node).views(x)), start=np.zeros((*x.shape[:2], *n.shape), dtype=n.dtype))
+
+
 _STEPS: dict[str, Callable[[_Numbers, np.ndarray], np.ndarray]] = {
     "Input": lambda n, x: x,
     "Output": lambda n, x: x,
     "Affine": lambda n, x: x @ n.cast("weight").T + n.cast("bias"),
     "Linear": lambda n, x: x @ n.cast("weight").T,
+    "Conv1d": _convolve,
+    "Conv2d": _convolve,
+    "SumPool2d": _sum_pool,
     "Scale": lambda n, x: x * n.cast("scale"),
     "Flatten": lambda n, x: x.reshape(*x.shape[:2], *n.shape),
     "Delay": _delay,

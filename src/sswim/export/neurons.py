@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sswim.network.convolution import ConvolutionLayer
+from sswim.network.grid import Grid
 from sswim.network.kernels import Alpha, Exponential
 from sswim.network.layer import SpikingLayer
 from sswim.network.network import SpikingNetwork
@@ -46,6 +47,8 @@ class LeakyLayer:
         What the projected input is multiplied by.
     lags : array of shape (neurons,), int
         Steps by which the projected input comes later. The step of the alpha kernel is part of it.
+    grid : Grid, optional
+        Where filters look. Then neurons are filters, and each is there at all places.
     """
 
     kind: str
@@ -53,6 +56,7 @@ class LeakyLayer:
     decays: np.ndarray
     gains: np.ndarray
     lags: np.ndarray
+    grid: Grid | None = None
 
 
 def leaky_layers(network: SpikingNetwork, remedy: str) -> list[LeakyLayer]:
@@ -78,8 +82,6 @@ def _refuse(text: str) -> None:
 
 def _leaky(layer: SpikingLayer, name: str) -> LeakyLayer:
     mistakes = Mistakes()
-    if isinstance(layer, ConvolutionLayer):
-        _refuse(f"{name}: a Convolution pools over regions that overlap, for which there is no node; use dense layers.")
     kind = KINDS.get(type(layer.kernel))
     if kind is None:
         mistakes.check(_refuse, f"{name}: kernel must be Exponential() or Alpha(), got {layer.kernel}.")
@@ -107,7 +109,8 @@ def _leaky(layer: SpikingLayer, name: str) -> LeakyLayer:
     kind = "IF" if kind == "LIF" and bool((beta == 1).all()) else kind
     gains = math.e * beta / sigma if cascade else torch.ones_like(beta)
     weights = layer.weights.detach().cpu().numpy().copy()
-    return LeakyLayer(str(kind), weights, beta.numpy(), gains.numpy(), delays.numpy().astype(int) + cascade)
+    lags, grid = delays.numpy().astype(int) + cascade, layer.grid if isinstance(layer, ConvolutionLayer) else None
+    return LeakyLayer(str(kind), weights, beta.numpy(), gains.numpy(), lags, grid)
 
 
 def _double(values: Tensor) -> Tensor:

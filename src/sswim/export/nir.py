@@ -11,7 +11,9 @@ import torch
 
 from sswim._version import __version__
 from sswim.classes import ClassModel
-from sswim.export.graph import nir_package, plan
+from sswim.export.builder import Builder
+from sswim.export.filters import check_filters
+from sswim.export.graph import plan
 from sswim.export.neurons import LeakyLayer, leaky_layers
 from sswim.forecasts import ForecastModel
 from sswim.network.network import SpikingNetwork
@@ -20,7 +22,7 @@ from sswim.readout.decaying import TraceReadout
 from sswim.report import Facts
 
 if TYPE_CHECKING:
-    from nir import NIRGraph, NIRNode
+    from nir import NIRGraph
 
 __all__ = ["READERS", "Reader", "network_of", "to_nir"]
 
@@ -80,7 +82,7 @@ def to_nir(model: object, *, dt: float = 1e-4, reader: str | None = None, delays
     ----------
     model : Forecaster, Classifier or SpikingNetwork
         With LIF layers (`Exponential` kernels) or CubaLIF layers (`Alpha` kernels), a subtractive reset, whole delays, and a
-        `TraceReadout`. Others are refused, with the reasons.
+        `TraceReadout`; dense layers or a `Convolution`. Others are refused, with the reasons.
     dt : float
         Time step in seconds that one step of the network stands for. snnTorch takes no other than 1e-4.
     reader : {"snntorch", "norse", "spikingjelly"}, optional
@@ -95,7 +97,8 @@ def to_nir(model: object, *, dt: float = 1e-4, reader: str | None = None, delays
     -------
     nir.NIRGraph
         One step of the graph is one step of the window. The outputs at the window's last step are those of the network, one
-        after the other: (horizon * outputs,). Inputs and outputs are those of the network, in its units.
+        after the other: (horizon * outputs,). Inputs and outputs are those of the network, in its units. Filters read maps
+        (maps, rows, columns), which `lag_line` lays inputs out as.
 
     Notes
     -----
@@ -108,6 +111,7 @@ def to_nir(model: object, *, dt: float = 1e-4, reader: str | None = None, delays
     rules = None if reader is None else READERS[check_choice("reader", reader, tuple(READERS))]
     where = check_choice("delays", ("nodes" if rules is None else "input") if delays is None else delays, DELAYS)
     layers = leaky_layers(network, REMEDY)
+    check_filters([layer.grid for layer in layers])
     _check_reader(layers, reader, where, dt)
     facts: Facts = {
         "writer": f"sswim {__version__}",
@@ -120,10 +124,12 @@ def to_nir(model: object, *, dt: float = 1e-4, reader: str | None = None, delays
         "outputs": network.outputs,
         **names,
     }
-    builder = _Builder(dt, rules or Reader(), _just_below_one(network, reader))
+    if layers[0].grid is not None:
+        facts["layout"] = np.array(network.layout or [network.inputs])
+    builder = Builder(dt, (rules or Reader()).scaled, _just_below_one(network, reader))
     if where == "input":
         layers, facts["lags"], facts["leads"] = _with_lag_line(layers)
-    builder.add_input(layers[0].weights.shape[1])
+    builder.add_input(layers[0])
     for layer in layers:
         builder.add_layer(layer)
     assert isinstance(network.readout, TraceReadout)
@@ -144,6 +150,10 @@ def _check_reader(layers: list[LeakyLayer], reader: str | None, where: str, dt: 
         raise ValueError(f"dt: snnTorch takes no time step but 1e-4, got {dt}. Omit dt.")
     for number, layer in enumerate(layers):
         extra = layer.lags - (layer.kind == "CubaLIF")
+        if layer.grid is not None and (reader is not None or where == "input"):
+            what = f"reader: {reader} gets" if reader is not None else "delays: a lag line is for"
+            remedy = "Omit reader and delays." if reader is not None else "Use delays='nodes'."
+            raise ValueError(f"{what} dense layers alone, and layers[{number}] is a Convolution. {remedy}")
         if reader is not None and layer.kind == "IF":
             raise ValueError(
                 f"reader: {reader} has no neurons without a leak. Omit reader, or use a profile whose neurons leak."
@@ -167,11 +177,6 @@ def _just_below_one(network: SpikingNetwork, reader: str | None) -> float:
     if reader is not None:
         return READERS[reader].threshold
     return 1 - (2.0**-24 if network.readout.weights.dtype == torch.float32 else 2.0**-51)
-
-
-def _rounded_rate(tau: np.ndarray, dt: float) -> np.ndarray:
-    """Return dt / tau as a reader in float32 has it: weights over this, times it, are the weights again, to the last bit."""
-    return (np.float32(dt) * (np.float32(1) / tau.astype(np.float32))).astype(np.float64)
 
 
 def _with_lag_line(layers: list[LeakyLayer]) -> tuple[list[LeakyLayer], np.ndarray, np.ndarray]:
@@ -198,84 +203,3 @@ def _told(readout: TraceReadout) -> dict[str, np.ndarray]:
         "readout_weights": readout.weights.detach().cpu().numpy(),
         "readout_biases": readout.biases.detach().cpu().numpy(),
     }
-
-
-class _Builder:
-    """Puts nodes and edges together."""
-
-    def __init__(self, dt: float, rules: Reader, threshold: float) -> None:
-        self.dt, self.rules, self.threshold, self.nir = dt, rules, threshold, nir_package()
-        self.nodes: dict[str, NIRNode] = {}
-        self.edges: list[tuple[str, str]] = []
-        self.last = ""
-        self.layers: list[str] = []
-
-    def _add(self, name: str, node: NIRNode, *sources: str) -> None:
-        self.nodes[name], self.last = node, name
-        self.edges += [(source, name) for source in sources]
-
-    def add_input(self, width: int) -> None:
-        self._add("input", self.nir.Input(np.array([width])))
-
-    def add_layer(self, layer: LeakyLayer) -> None:
-        """Add weights, lags and neurons."""
-        number, dt = len(self.layers) + 1, self.dt
-        if layer.kind == "IF":
-            return self._add_integrators(layer, number)
-        tau = dt / (1 - layer.decays)  # (N,), float64
-        inner, ones = layer.kind in self.rules.scaled, np.ones_like(tau)
-        scale = (layer.gains if layer.kind == "CubaLIF" else 1 / _rounded_rate(tau, dt)) if inner else ones
-        weights = layer.weights * scale[:, None] if inner else layer.weights
-        self._add(f"weights_{number}", self.nir.Linear(weights), self.last)
-        if layer.lags.any():
-            self._add(f"delay_{number}", self.nir.Delay(layer.lags * dt), self.last)
-        rest = {"v_leak": 0 * tau, "v_threshold": self.threshold * ones, "v_reset": 0 * tau}
-        if layer.kind == "LIF":
-            node = self.nir.LIF(tau=tau, r=tau / dt / scale, **rest)
-        else:
-            w_in = tau / dt * (ones if inner else layer.gains)
-            node = self.nir.CubaLIF(tau_syn=tau, tau_mem=tau, r=tau / dt, w_in=w_in, **rest)
-        self._add(f"layer_{number}", node, self.last)
-        self.layers.append(self.last)
-
-    def _add_integrators(self, layer: LeakyLayer, number: int) -> None:
-        """Add weights, lags and neurons without a leak."""
-        ones = np.ones(len(layer.weights))
-        self._add(f"weights_{number}", self.nir.Linear(layer.weights), self.last)
-        if layer.lags.any():
-            self._add(f"delay_{number}", self.nir.Delay(layer.lags * self.dt), self.last)
-        node = self.nir.IF(r=ones / self.dt, v_threshold=self.threshold * ones, v_reset=0 * ones)
-        self._add(f"layer_{number}", node, self.last)
-        self.layers.append(self.last)
-
-    def add_readout(self, readout: TraceReadout) -> None:
-        """Add one leaky integrator per layer and time constant, and the affine map that reads them all."""
-        W, b = (p.detach().cpu().numpy() for p in (readout.weights, readout.biases))  # (R, N K), (R,)
-        K, branches, first = len(readout.constants), [], 0
-        for number, layer in enumerate(self.layers, start=1):
-            width = len(self.nodes[f"weights_{number}"].weight)
-            for k, constant in enumerate(readout.constants):
-                trace = f"trace_{number}_{k + 1}"
-                self._add(trace, self._integrator(constant, width), layer)
-                branches.append((trace, f"readout_{number}_{k + 1}", W[:, first + k : first + width * K : K].copy()))
-            first += width * K
-        if len(branches) == 1:
-            trace, name, weights = branches[0]
-            return self._add(name, self.nir.Affine(weights, b), trace)
-        for trace, name, weights in branches:
-            self._add(name, self.nir.Linear(weights), trace)
-        self._add("sum", self.nir.Affine(np.eye(len(b), dtype=b.dtype), b), *(name for _, name, _ in branches))
-
-    def _integrator(self, constant: float, width: int) -> NIRNode:
-        """Return the traces of a layer: leaky integrators, or integrators if nothing fades."""
-        ones = np.ones(width)
-        if constant == np.inf:
-            return self.nir.I(r=ones / self.dt)
-        tau = self.dt / (1 - np.exp(-1 / constant)) * ones
-        return self.nir.LI(tau=tau, r=tau / self.dt, v_leak=0 * ones)
-
-    def finish(self, facts: Facts) -> NIRGraph:
-        """Return the graph."""
-        width = next(iter(self.nodes[self.last].output_type.values()))
-        self._add("output", self.nir.Output(np.asarray(width)), self.last)
-        return self.nir.NIRGraph(self.nodes, self.edges, metadata=facts)

@@ -65,11 +65,12 @@ class Plan:
         return self.inputs | ({"state": self.state} if self.state else {})
 
 
-def _refuse_convolutions(network: SpikingNetwork) -> None:
-    """Refuse what cannot be exported yet."""
-    if network.convolutions:
+def _check_filters(network: SpikingNetwork, form: str) -> None:
+    """Refuse filters that take one row at a time."""
+    if network.convolutions and form == "step":
         raise ValueError(
-            "model: a network with a Convolution cannot be exported yet. Use dense layers, such as hidden=(1000,)."
+            "form: 'step' needs dense layers, and this network has a Convolution. Use form='window', or dense layers such as "
+            "hidden=(1000,)."
         )
 
 
@@ -94,7 +95,7 @@ def plan(model: object, form: str, dtype: str | None, batch: int | None) -> Plan
 
 def _of_network(network: SpikingNetwork, form: str, batch: int) -> Plan:
     """Return the plan of a bare network, whose inputs are those of `SpikingNetwork.forward`, or rows of these."""
-    _refuse_convolutions(network)
+    _check_filters(network, form)
     readout, generator = network.readout, torch.Generator().manual_seed(0)
     if isinstance(readout, LagReadout) and (readout.sizes.groups > 1 or readout.sizes.known):
         raise ValueError(
@@ -137,7 +138,7 @@ def _of_forecaster(model: ForecastModel, form: str, dtype: torch.dtype, batch: i
 
 def _of_classifier(model: ClassModel, form: str, dtype: torch.dtype, batch: int) -> Plan:
     """Return the plan of a classifier, from samples to probabilities."""
-    _refuse_convolutions(model.network)
+    _check_filters(model.network, form)
     inputs, encoder = model.inputs, model.inputs.encoder
     events = isinstance(encoder, ExactEvents)
     if isinstance(encoder, ExactEvents) and encoder.exact:

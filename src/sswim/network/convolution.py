@@ -17,7 +17,7 @@ from sswim.network.grid import Grid, widths_of
 from sswim.network.kernels import Exponential, Kernel
 from sswim.network.layer import SpikingLayer, Workspace, filter_signals
 
-__all__ = ["ConvolutionLayer", "constant_in_time", "hidden_layers", "integrated"]
+__all__ = ["NO_LEAK", "ConvolutionLayer", "constant_in_time", "hidden_layers", "integrated"]
 
 # Samples that are simulated at once where nothing but a sum is remembered.
 FEW = 16

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sswim.options import Options, check_integer, check_positive
 
-__all__ = ["Convolution", "Grid", "check_hidden", "hidden_shapes", "split_layout", "widths_of"]
+__all__ = ["Convolution", "Grid", "check_hidden", "hidden_shapes", "region_starts", "split_layout", "widths_of"]
 
 
 @dataclass(frozen=True)
@@ -208,15 +208,24 @@ def _patch(shape: Convolution, space: tuple[int, ...]) -> tuple[int, ...]:
     return size
 
 
-def _intervals(length: int, count: int, overlap: float) -> Tensor:
-    """Return `count` intervals of equal length that cover an axis: (count, length), 1 inside and 0 outside."""
+def region_starts(length: int, count: int, overlap: float) -> tuple[int, tuple[int, ...]]:
+    """Return the common length of `count` intervals that cover an axis, and where each of them begins.
+
+    Examples
+    --------
+    >>> region_starts(28, 5, 1.6), region_starts(8, 4, 1.6)
+    ((8, (0, 5, 10, 15, 20)), (3, (0, 2, 3, 5)))
+    """
     distance = length / (count - 1 + overlap)
     width = min(length, max(1, round(overlap * distance)))
-    at, found = torch.arange(length), []
-    for i in range(count):
-        first = round(i * (length - width) / max(count - 1, 1))
-        found.append(((at >= first) & (at < first + width)).float())
-    return torch.stack(found)
+    return width, tuple(round(i * (length - width) / max(count - 1, 1)) for i in range(count))
+
+
+def _intervals(length: int, count: int, overlap: float) -> Tensor:
+    """Return `count` intervals of equal length that cover an axis: (count, length), 1 inside and 0 outside."""
+    width, starts = region_starts(length, count, overlap)
+    at, first = torch.arange(length), torch.tensor(starts)[:, None]
+    return ((at >= first) & (at < first + width)).float()
 
 
 def check_hidden(name: str, value: object) -> tuple[int | Convolution, ...]:

@@ -48,7 +48,7 @@ def make_page(
     if isinstance(model, ForecastModel):
         if y is not None:
             raise ValueError("y is for classifiers: a Forecaster is tested on the rows that follow each window. Omit y.")
-        found = series_sections(model, X, breaks, train, most)  # type: ignore[arg-type]
+        found = series_sections(model, X, breaks, train, params, most)  # type: ignore[arg-type]
         title, words = f"Forecaster, {model.window} rows to {model.horizon}", about_forecaster(model)
     else:
         if not isinstance(model, ClassModel):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from sswim.data.windows import Samples, batches
+from sswim.network.convolution import NO_LEAK
 from sswim.network.kernels import kernel_taps
 from sswim.network.layer import SpikingLayer
 from sswim.network.network import SpikingNetwork
@@ -23,6 +24,7 @@ __all__ = [
     "kernel_figure",
     "kernel_section",
     "spread_out",
+    "support_words",
     "time_facts",
     "watch",
     "weights_figure",
@@ -136,15 +138,32 @@ def firing(network: SpikingNetwork, made: Sequence[LayerReport], seen: Watched, 
     return Section("firing", "Firing rates and silent neurons", [Words([words]), figure])
 
 
+def support_words(supports: np.ndarray) -> str:
+    """Return supports in words: a number, a range, or that potentials do not leak.
+
+    Examples
+    --------
+    >>> [support_words(np.array(v)) for v in ([2.0], [2.0, 8.0], [1e30], [2.0, 8.0, 1e30])]
+    ['2', '2 to 8', 'no leak', '2 to 8, some no leak']
+    """
+    leaky = supports[supports < NO_LEAK]
+    if not len(leaky):
+        return "no leak"
+    low, high = shown(float(leaky.min())), shown(float(leaky.max()))
+    ends = ", some no leak" if len(leaky) < len(supports) else ""
+    return (low if len(supports) == 1 else f"{low} to {high}") + ends
+
+
 def time_facts(layer: SpikingLayer, neuron: int, steps: int) -> Facts:
-    """Return the delay, support and kernel of one neuron."""
+    """Return the delay, support and kernel of one neuron; the support is None without a leak."""
     one = slice(neuron, neuron + 1)
     taps = kernel_taps(layer.kernel, layer.delays[one].detach(), layer.supports[one].detach(), min(steps, LAGS))[0]
     used = torch.nonzero(taps.abs() > 1e-3)
     last = min(len(taps), int(used.max()) + 2 if len(used) else 2)
+    support = float(layer.supports.detach()[neuron])
     return {
         "delay": float(layer.delays.detach()[neuron]),
-        "support": float(layer.supports.detach()[neuron]),
+        "support": support if support < NO_LEAK else None,
         "kernel": taps[:last].cpu().numpy(),
     }
 
@@ -165,36 +184,44 @@ def weights_figure(count: int) -> Figure:
 
 def kernel_section(network: SpikingNetwork) -> Section:
     """Return the section on kernels and delays."""
-    blocks: list[Block] = []
-    rows, kernels, table = [], [], []
-    first = network.layers[0]
+    words = "A neuron sees its inputs through a kernel. It is placed by the neuron's delay, and stretched by its support."
+    if any(bool((layer.supports >= NO_LEAK).any()) for layer in network.layers):
+        words += " Neurons without a leak have no support: an input counts as much however old it is."
+    return Section("kernels", "Kernels and delays", [Words([words]), _kernels(network), _delays(network)])
+
+
+def _kernels(network: SpikingNetwork) -> Figure:
+    """Return the figure of some kernels of the first layer."""
+    first, kernels = network.layers[0], []
     drawn = by_delay(first, KERNELS)
-    delays_of, supports_of = first.delays.detach(), first.supports.detach()
+    delays, supports = first.delays.detach(), first.supports.detach().cpu().numpy()
     for line, i in enumerate(drawn):
-        kernels += [
-            {"x": s, "y": float(v), "line": line} for s, v in enumerate(time_facts(first, int(i), network.steps)["kernel"])
-        ]
+        taps = time_facts(first, int(i), network.steps)["kernel"]
+        kernels += [{"x": s, "y": float(v), "line": line} for s, v in enumerate(taps)]
+    text = f"How strongly an input counts, by its age, for {len(drawn)} neurons of the first layer."
+    names = [f"neuron {i}, delay {shown(float(delays[i]), 3)}" for i in drawn]
+    keys = [Key(charts.COLORS[n].removeprefix("@"), "line", words) for n, words in enumerate(names)]
+    own = Table("Delays and supports of the drawn neurons", ("neuron", "delay, steps", "support, steps"), [
+        (str(i), shown(float(delays[i])), support_words(supports[[i]])) for i in drawn
+    ])  # fmt: skip
+    spec = charts.lines(plain_rows(kernels), names, "steps since the input", "kernel", text)
+    return Figure("kernels", spec, "Kernels", text, keys, own)
+
+
+def _delays(network: SpikingNetwork) -> Block:
+    """Return the figure of all delays and supports; a table alone where no neuron has a support."""
+    rows, table = [], []
     for l, layer in enumerate(network.layers):
         delays, supports = layer.delays.detach().cpu().numpy(), layer.supports.detach().cpu().numpy()
         for i in spread_out(layer.neurons, DOTS):
-            rows.append({"x": delays[i], "y": supports[i], "layer": l, "note": f"hidden {l + 1}, neuron {i}"})
-        values = [f"{shown(float(v.min()))} to {shown(float(v.max()))}" for v in (delays, supports)]
-        name = str(layer.kernel).partition("(")[0]
-        table.append((f"hidden {l + 1}", name, *values))
-    text = f"How strongly an input counts, by its age, for {len(drawn)} neurons of the first layer."
-    names = [f"neuron {i}, delay {shown(float(delays_of[i]), 3)}" for i in drawn]
-    keys = [Key(charts.COLORS[n].removeprefix("@"), "line", words) for n, words in enumerate(names)]
-    own = Table("Delays and supports of the drawn neurons", ("neuron", "delay, steps", "support, steps"), [
-        (str(i), shown(float(delays_of[i])), shown(float(supports_of[i]))) for i in drawn
-    ])  # fmt: skip
-    spec = charts.lines(plain_rows(kernels), names, "steps since the input", "kernel", text)
-    blocks.append(Figure("kernels", spec, "Kernels", text, keys, own))
+            if supports[i] < NO_LEAK:
+                rows.append({"x": delays[i], "y": supports[i], "layer": l, "note": f"hidden {l + 1}, neuron {i}"})
+        between = f"{shown(float(delays.min()))} to {shown(float(delays.max()))}"
+        table.append((f"hidden {l + 1}", str(layer.kernel).partition("(")[0], between, support_words(supports)))
+    ranges = Table("Ranges", ("layer", "kernel", "delays, steps", "supports, steps"), table)
+    if not rows:
+        return ranges
     text = "Each dot is a neuron: when it listens (delay), and for how long (support)."
     spec = charts.dots(plain_rows(rows), "delay, steps", "support, steps", text, layers=len(network.layers))
-    columns = ("layer", "kernel", "delays, steps", "supports, steps")
     layers = [Key(charts.COLORS[l % 8].removeprefix("@"), "dot", f"hidden {l + 1}") for l in range(len(network.layers))]
-    blocks.append(
-        Figure("delays", spec, "Delays and supports", text, layers if len(layers) > 1 else [], Table("Ranges", columns, table))
-    )
-    words = "A neuron sees its inputs through a kernel. It is placed by the neuron's delay, and stretched by its support."
-    return Section("kernels", "Kernels and delays", [Words([words]), *blocks])
+    return Figure("delays", spec, "Delays and supports", text, layers if len(layers) > 1 else [], ranges)

@@ -22,6 +22,7 @@ from sswim.page.neurons import firing, kernel_section, spread_out, watch
 from sswim.page.origins import ClassPairs, class_numbers
 from sswim.page.pictures import Gallery
 from sswim.page.words import cost_section
+from sswim.profiles import bits_of
 from sswim.readout.decaying import TraceReadout
 from sswim.report import Facts
 
@@ -88,6 +89,7 @@ def class_sections(model: ClassModel, X: object, y: object, train: object, param
     watched = spread_out(len(found.samples), WATCHED)
     seen = watch(model.network, Subset(found.samples, torch.from_numpy(watched)), model.memory, 1, model.network.window)
     true = None if found.true is None else found.true[watched]
+    few = Subset(found.samples, torch.from_numpy(watched[spread_out(len(watched), COSTED)]))
     sections = [
         _one_by_one(found, most),
         *([] if found.true is None else [_confusions(found)]),
@@ -95,7 +97,7 @@ def class_sections(model: ClassModel, X: object, y: object, train: object, param
         neuron_section(model, seen, true, most.one_by_one(model.network.window), pairs),
         kernel_section(model.network),
         _bring(found),
-        cost_section(model.costs(Subset(found.samples, torch.from_numpy(watched[spread_out(len(watched), COSTED)])))),
+        cost_section(model.costs(few, bits_of(params.get("profile")))),
     ]
     right = None if found.true is None else float((found.said == found.true).mean())
     tiles = [] if right is None else [("Accuracy", f"{100 * right:.1f} %", "of the samples are classified right")]

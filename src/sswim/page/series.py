@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +23,7 @@ from sswim.page.neurons import Watched, firing, kernel_section, spread_out, watc
 from sswim.page.origins import SeriesPairs, row_name
 from sswim.page.series_neurons import neuron_section
 from sswim.page.words import cost_section
+from sswim.profiles import bits_of
 from sswim.readout.lags import LagReadout
 from sswim.report import Facts
 
@@ -109,7 +111,9 @@ def _test(model: ForecastModel, X: SeriesLike, breaks: Breaks, most: int) -> _Te
     return _Tested(model, series, errors.result(names), naive.result(names), first.numpy(), rows, np.concatenate(kept))
 
 
-def series_sections(model: ForecastModel, X: SeriesLike, breaks: Breaks, train: SeriesLike | None, most: Limits) -> Found:
+def series_sections(
+    model: ForecastModel, X: SeriesLike, breaks: Breaks, train: SeriesLike | None, params: Mapping[str, object], most: Limits
+) -> Found:
     """Return what is shown of a forecaster on a series."""
     pairs = None if train is None else SeriesPairs.find(model, train, breaks)
     channels, window = min(len(model.encoder.channels), most.channels), min(model.window, most.rows)
@@ -126,7 +130,7 @@ def series_sections(model: ForecastModel, X: SeriesLike, breaks: Breaks, train: 
         neuron_section(model, seen, found.past, found.truth, most.one_by_one(model.window + model.horizon), pairs),
         kernel_section(model.network),
         _sources(found),
-        cost_section(model.costs(X, breaks)),
+        cost_section(model.costs(X, breaks, bits=bits_of(params.get("profile")))),
     ]
     return Found(sections, _tiles(found), _notes(found, columns, window), _data(found))
 

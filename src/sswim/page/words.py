@@ -11,6 +11,7 @@ from sswim._version import __version__
 from sswim.classes import ClassModel
 from sswim.evaluate.costs import COLUMNS, Costs
 from sswim.forecasts import ForecastModel
+from sswim.network.convolution import NO_LEAK, ConvolutionLayer
 from sswim.network.output import VoltageReadout
 from sswim.options import Options
 from sswim.page.blocks import Section, Table, Words, shown
@@ -25,7 +26,11 @@ PACKAGES = ("torch", "numpy", "pandas", "scikit-learn", "altair", "vl-convert-py
 
 def _layers(model: ForecastModel | ClassModel) -> str:
     """Return the hidden layers in words."""
-    parts = [f"{shown(layer.neurons)} neurons ({str(layer.kernel).partition('(')[0]} kernel)" for layer in model.network.layers]
+    parts = []
+    for layer in model.network.layers:
+        leak = ", no leak" if bool((layer.supports >= NO_LEAK).all()) else ""
+        what = "filters" if isinstance(layer, ConvolutionLayer) else "neurons"
+        parts.append(f"{shown(layer.neurons)} {what} ({str(layer.kernel).partition('(')[0]} kernel{leak})")
     return " and then ".join(parts)
 
 

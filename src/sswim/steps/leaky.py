@@ -12,22 +12,24 @@ the input passes two such leaks, one after the other: a synapse and a membrane. 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from sswim.network.kernels import Alpha, Exponential
 from sswim.network.layer import SpikingLayer
-from sswim.options import Options, check_integer, check_positive
+from sswim.options import Options, check_choice, check_integer, check_positive
 from sswim.steps.base import Statistics
 
-__all__ = ["BITS", "IntegrateScale", "LeakyScale", "LeakyTimes", "check_bits", "is_leaky", "rounded"]
+__all__ = ["BITS", "DECAYS", "IntegrateScale", "LeakyScale", "LeakyTimes", "check_bits", "is_leaky", "rounded", "rounded_times"]
 
 # Bits that weights may have.
 BITS = range(2, 17)
 # Support of neurons without a leak, in steps.
 FOREVER = 1e30
+# What a potential may be multiplied by at each step: any number; 1 - 1 / 2^n, by a shift of its bits; 1 - d / 4096.
+DECAYS = ("any", "shift", "12 bits")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class LeakyTimes(Options):
     lead : int
         Steps by which kernels come early: 1 for synapse and membrane (the alpha kernel), else 0. Two leaks take twice as long
         as one: their constants are half as long.
+    decays : {"any", "shift", "12 bits"}
+        Round time constants to those that a chip has, see `rounded_times`.
 
     Examples
     --------
@@ -54,23 +58,26 @@ class LeakyTimes(Options):
     low: float = 1.0
     high: float = 0.6
     lead: int = 0
+    decays: str = field(default="any", metadata={"later": True})
 
     def __post_init__(self) -> None:
         if self.low != math.inf:
             check_positive("LeakyTimes: low", self.low)
         check_positive("LeakyTimes: high", self.high)
         check_integer("LeakyTimes: lead", self.lead, 0)
+        check_choice("LeakyTimes: decays", self.decays, DECAYS)
 
     def assign(
         self, layer: int, layers: int, *, neurons: int, window: int, horizon: int, signals: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return delays, supports and refractory supports of hidden layer `layer` (counted from 1) of `layers`."""
-        delays = torch.full((neurons,), -float(self.lead), dtype=torch.float64)
+        delays = torch.full((neurons,), 0.0 - self.lead, dtype=torch.float64)  # not -0.0
         if self.low == math.inf:
             forever = torch.full_like(delays, FOREVER)
             return delays, forever, forever.clone()
         spread = (torch.arange(1, neurons + 1, dtype=torch.float64) * 0.6180339887498949) % 1
         supports = self.low * (max(self.high * window, self.low) / self.low) ** spread / (1 + self.lead)
+        supports = rounded_times(supports, self.decays)
         return delays, supports, supports.clone()
 
 
@@ -183,6 +190,29 @@ def check_bits(argument: str, bits: int | None) -> None:
     """Refuse numbers of bits that weights cannot have."""
     if bits is not None and not (isinstance(bits, int) and bits in BITS):
         raise ValueError(f"{argument} must be None or an integer from {BITS[0]} to {BITS[-1]}, got {bits!r}.")
+
+
+def rounded_times(times: Tensor, decays: str) -> Tensor:
+    r"""Return time constants in steps as a chip has them. Those without a leak stay.
+
+    With ``"shift"``, a potential is multiplied by :math:`1 - 2^{-n}`, with `n` the integer next to the base-2 logarithm of the
+    time constant, at least 1. With ``"12 bits"``, by :math:`1 - d / 4096`, with `d` the nearest integer, at least 1.
+
+    Examples
+    --------
+    >>> times = torch.tensor([1.0, 3.0, 20.0, 1000.0, math.inf])
+    >>> (1 - torch.exp(-1 / rounded_times(times, "shift"))).reciprocal().round()
+    tensor([   2.,    4.,   16., 1024.,   inf])
+    >>> (4096 * (1 - torch.exp(-1 / rounded_times(times, "12 bits")))).round(decimals=2)
+    tensor([2589., 1161.,  200.,    4.,    0.])
+    """
+    if decays == "any":
+        return times
+    if decays == "shift":
+        lost = 2.0 ** -times.double().log2().round().clamp_min(1)
+    else:
+        lost = (4096 * -torch.expm1(-1 / times.double())).round().clamp(1, 4095) / 4096
+    return torch.where(times < 1e20, -1 / torch.log1p(-lost), times.double()).to(times)
 
 
 def rounded(weights: Tensor, bits: int) -> Tensor:

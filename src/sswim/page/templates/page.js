@@ -192,7 +192,7 @@
     const silent = neuron.rate === 0 ? " It is silent here." : "";
     const weights = neuron.weights ?? null;
     return {
-      text: `Neuron ${at + 1} of ${count}, number ${neuron.number} of hidden layer ${layer + 1}: delay ${short(neuron.delay, 3)}, support ${short(neuron.support, 3)} steps, ${short(neuron.rate, 3)} spikes per step here (${short(neuron.fit, 3)} in the fit).${silent}`,
+      text: `Neuron ${at + 1} of ${count}, number ${neuron.number} of hidden layer ${layer + 1}: delay ${short(neuron.delay, 3)}, ${neuron.support === null ? "no leak" : `support ${short(neuron.support, 3)} steps`}, ${short(neuron.rate, 3)} spikes per step here (${short(neuron.fit, 3)} in the fit).${silent}`,
       figures: {
         kernel: drawn([neuron.kernel], (i) => i),
         weights: weights ? { rows: weights, table: weights.map((row) => [row.name, row.y]) } : null,
