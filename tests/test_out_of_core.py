@@ -17,6 +17,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 
 import sswim.data.encoder
 import sswim.data.filled
@@ -29,8 +30,10 @@ from sswim.data.filled import FilledRows
 from sswim.data.rows import RunsOfRows, StoredRows, Unread, find_runs
 from sswim.data.scaling import SCALINGS
 from sswim.data.series import as_series
+from sswim.data.statistics import BlockStatistics
 from sswim.data.windows import SeriesWindows, Starts
 from sswim.datasets import load_wind_farm
+from sswim.machine import one_thread
 from sswim.sampling import random_order
 
 WINDOW, HORIZON = 24, 6
@@ -467,6 +470,17 @@ def test_statistics_do_not_depend_on_who_computes_them(most, monkeypatch):
     for name in ("low", "high", "outliers", "offset", "span", "floor", "moving"):
         assert all(np.array_equal(getattr(f, name), getattr(found[0], name)) for f in found), name
     assert called[0] >= (9 if most == 4 else 75)
+
+
+def test_statistics_do_not_depend_on_threads_of_libraries():
+    rows = torch.from_numpy(np.tile(VALUES, (60, 1)))
+    drawn = np.random.default_rng(0).standard_normal(len(rows))
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads), one_thread():
+            found.append(BlockStatistics.of(rows, drawn))
+    for name in ("mean", "square", "along"):
+        assert getattr(found[0], name).equal(getattr(found[1], name)), name
 
 
 def test_slices_of_joined_rows():

@@ -67,14 +67,14 @@ class BlockStatistics:
         x = rows.T.double().contiguous()  # (columns, rows)
         low, high = x.amin(dim=1), x.amax(dim=1)
         mean = torch.where(low < high, x.mean(dim=1), low)
-        apart = (x - mean[:, None]).numpy()
-        square = torch.tensor([float(a @ a) for a in apart], dtype=torch.float64) / len(rows)
-        along = [0.0 if drawn is None else float(drawn @ a) for a in apart]
+        apart, each = x - mean[:, None], torch.zeros(1) if drawn is None else torch.from_numpy(drawn)
+        # Sums by torch, for BLAS adds in another order where it has more threads.
+        square, along = apart.square().sum(dim=1) / len(rows), (apart * each).sum(dim=1)
         lowest = (x == low[:, None]).sum(dim=1).double()
-        count, total = (torch.tensor([float(v)], dtype=torch.float64) for v in (len(rows), 0 if drawn is None else drawn.sum()))
-        low, high, mean, square, lowest = (v[None] for v in (low, high, mean, square, lowest))
+        count, total = (torch.tensor([float(v)], dtype=torch.float64) for v in (len(rows), each.sum()))
+        low, high, mean, square, lowest, along = (v[None] for v in (low, high, mean, square, lowest, along))
         some = rows[few].double().clone()
-        return cls(count, low, high, mean, square, lowest, total, torch.tensor([along], dtype=torch.float64), some)
+        return cls(count, low, high, mean, square, lowest, total, along, some)
 
     def __add__(self, other: BlockStatistics) -> BlockStatistics:
         """Return the statistics of the blocks of both."""
