@@ -1,7 +1,7 @@
 """How models go on, and how fits of large series grow: ``python benchmarks/large.py CASE [--out FILE]``.
 
-Cases: update, backtest, executors, kills, driver, stored, growth. Run them on an otherwise idle machine. ``--who dask`` or
-``--who processes`` runs `executors` or `kills` with one kind of workers alone.
+Cases: update, backtest, executors, kills, driver, stored, statistics, growth. Run them on an otherwise idle machine.
+``--who dask`` or ``--who processes`` runs `executors` or `kills` with one kind of workers alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ import torch
 
 from sswim import Forecaster, Trajectory
 from sswim.data import open_rows
+from sswim.data.encoder import SeriesEncoder
+from sswim.data.scaling import SCALINGS
+from sswim.data.series import as_series
 from sswim.machine import peak_memory
 from sswim.scale import Processes
 
@@ -102,7 +105,12 @@ def workers(who, number):
         LocalCluster(n_workers=number, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
         Client(cluster) as client,
     ):
-        yield client, lambda: [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+
+        def at_work():
+            busy = [address for address, tasks in client.processing().items() if tasks]
+            return [psutil.Process(pid) for pid in client.run(os.getpid, workers=busy).values()] if busy else []
+
+        yield client, at_work
 
 
 def executors(who=WHO):
@@ -153,10 +161,8 @@ def kills_of(who, rows, expected, runs, random_):
             step, result["equal"] = fit(executor, result)
     for _ in range(runs):
         with workers(who, 2) as (executor, processes):
-            # Sums are the last part of a fit but one: what comes before and after takes about equally long.
-            delay, result = random_.uniform(0.05, 0.95) * step, {}
-            before = 0.5 * (usual[-1]["seconds"] - step) if who == "dask" else 0.0
-            thread = threading.Thread(target=kill_one, args=(processes, before + delay, result, random_))
+            result = {}
+            thread = threading.Thread(target=kill_one, args=(processes, random_.uniform(0, 0.9) * step, result, random_))
             thread.start()
             _, result["equal"] = fit(executor, result)
             thread.join()
@@ -166,7 +172,7 @@ def kills_of(who, rows, expected, runs, random_):
 
 
 def kill_one(processes, after, result, random_):
-    """Wait until there are workers, and kill one some seconds later."""
+    """Wait until there are workers at work, and kill one some seconds later."""
     while not (there := processes()):
         time.sleep(0.01)
     time.sleep(after)
@@ -209,8 +215,9 @@ def driver(runs=4):
     return {"whole": whole, "runs": found}
 
 
-def stored(gigabytes=20.0):
-    """Fit a Zarr array on disk, and read it alone."""
+@contextmanager
+def written(gigabytes):
+    """Yield the path of a series of 50 channels in a Zarr array, and what is known of it: reading it takes some seconds."""
     import zarr
 
     channels, chunk = 50, 20_000
@@ -225,26 +232,41 @@ def stored(gigabytes=20.0):
             array[number * chunk : (number + 1) * chunk] = base + noise * 0.3
         write = time.perf_counter() - write
         size = sum(f.stat().st_size for f in Path(place).rglob("*") if f.is_file())
-        print({"rows": rows, "on disk": size, "write": write}, flush=True)
         source = open_rows(f"{place}/rows.zarr")
 
         def read():
             for first in range(0, rows, 40_000):
                 source.read(first, min(first + 40_000, rows))
 
-        reading = seconds(read)
-        print({"reading": reading}, flush=True)
+        values = {"rows": rows, "channels": channels, "gigabytes": rows * channels * 4 / 1e9, "on_disk": size}
+        values |= {"write": write, "reading": seconds(read)}
+        print(values, flush=True)
+        yield f"{place}/rows.zarr", values
+
+
+def statistics(gigabytes=2.0):
+    """Range, mean and deviation of each channel of a stored series."""
+    with written(gigabytes) as (path, values):
+        every = as_series(path).rows()
+        options = {"covariates": (), "shared": True, "window": 168, "precise": False}
+        trained = int(0.8 * len(every))
+        times = [seconds(lambda: SeriesEncoder.fit(every, trained, SCALINGS["adaptive"], **options)) for _ in range(3)]
+    return {**values, "statistics": times, "threads": torch.get_num_threads()}
+
+
+def stored(gigabytes=20.0):
+    """Fit a Zarr array on disk, and read it alone."""
+    with written(gigabytes) as (path, values):
         code = (
             "import time, json; from sswim import Forecaster; from sswim.machine import peak_memory\n"
             "begin = time.perf_counter(); before = peak_memory()\n"
-            f"model = Forecaster(168, 24, random_state=0, verbose=0).fit({place + '/rows.zarr'!r})\n"
+            f"model = Forecaster(168, 24, random_state=0, verbose=0).fit({path!r})\n"
             "steps = {s.name: s.seconds for s in model.report_.steps}\n"
             "print(json.dumps({'fit': time.perf_counter() - begin, 'peak': peak_memory(), 'before': before, 'steps': steps}))\n"
         )
         answer = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-    rates = {"rows_per_second": rows / answer["fit"], "rows_per_second_reading": rows / reading}
-    values = {"rows": rows, "channels": channels, "gigabytes": rows * channels * 4 / 1e9, "on_disk": size}
-    return {**values, "write": write, "reading": reading, **rates, **answer}
+    rates = {"rows_per_second": values["rows"] / answer["fit"], "rows_per_second_reading": values["rows"] / values["reading"]}
+    return {**values, **rates, **answer}
 
 
 def growth():
@@ -276,6 +298,7 @@ CASES = {
     "kills": kills,
     "driver": driver,
     "stored": stored,
+    "statistics": statistics,
     "growth": growth,
 }
 
@@ -285,7 +308,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path)
     parser.add_argument("--who", choices=WHO, help="executors and kills: one kind of workers")
     parser.add_argument("--runs", type=int, help="kills and driver: how often")
-    parser.add_argument("--gigabytes", type=float, help="stored: size of the series")
+    parser.add_argument("--gigabytes", type=float, help="stored and statistics: size of the series")
     chosen = parser.parse_args()
     case = CASES[chosen.case]
     given = {"who": chosen.who and (chosen.who,), "runs": chosen.runs, "gigabytes": chosen.gigabytes}
