@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from sswim.bench.measure import setting
-from sswim.data.encoder import find_outliers
+from sswim.data.statistics import find_outliers
 from sswim.datasets.ltsf import load_ltsf, ltsf_set
 from sswim.evaluate.ltsf import split_ltsf
 from sswim.network.population import Population

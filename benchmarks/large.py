@@ -1,12 +1,14 @@
 """How models go on, and how fits of large series grow: ``python benchmarks/large.py CASE [--out FILE]``.
 
-Cases: update, backtest, executors, kills, driver, stored, growth. Run them on an otherwise idle machine.
+Cases: update, backtest, executors, kills, driver, stored, statistics, growth. Run them on an otherwise idle machine.
+``--who dask`` or ``--who processes`` runs `executors` or `kills` with one kind of workers alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import inspect
 import json
 import os
 import random
@@ -16,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +27,14 @@ import torch
 
 from sswim import Forecaster, Trajectory
 from sswim.data import open_rows
+from sswim.data.encoder import SeriesEncoder
+from sswim.data.scaling import SCALINGS
+from sswim.data.series import as_series
 from sswim.machine import peak_memory
 from sswim.scale import Processes
 
 SETTINGS = {"random_state": 0, "verbose": 0}
+WHO = ("processes", "dask")
 
 
 def series(rows, channels, seed=0, dtype=np.float64):
@@ -84,12 +91,32 @@ def sums_of(executor, rows, **options):
     return step, whole, model.predict(rows)
 
 
-def executors():
-    """One and two workers, and none, on one thread each."""
+@contextmanager
+def workers(who, number):
+    """Yield an executor of so many workers, one thread each, and a function that returns the processes that work."""
+    if who == "processes":
+        # Workers are children of the process that has loaded the libraries.
+        me = psutil.Process()
+        yield Processes(number), lambda: [p for p in me.children(recursive=True) if p.ppid() != me.pid]
+        return
     from distributed import Client, LocalCluster
 
+    with (
+        LocalCluster(n_workers=number, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def at_work():
+            busy = [address for address, tasks in client.processing().items() if tasks]
+            return [psutil.Process(pid) for pid in client.run(os.getpid, workers=busy).values()] if busy else []
+
+        yield client, at_work
+
+
+def executors(who=WHO):
+    """One and two workers, and none, on one thread each."""
     torch.set_num_threads(1)
-    found, forecasts = {}, {}
+    found = {}
     for name, rows, options in (
         ("default, 32 channels, 18,700 rows", series(18700, 32), {}),
         (
@@ -98,62 +125,61 @@ def executors():
             {"readout": Trajectory(assembly="exact"), "channels": "joint", "hidden": (500,)},
         ),
     ):
-        results = {
-            "none": sums_of(None, rows, **options),
-            "1 process": sums_of(1, rows, **options),
-            "2 processes": sums_of(2, rows, **options),
-        }
-        for workers in (1, 2):
-            with (
-                LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
-                Client(cluster) as client,
-            ):
-                results[f"dask, {workers}"] = sums_of(client, rows, **options)
+        results = {"none": sums_of(None, rows, **options)}
+        for kind in who:
+            for number in (1, 2):
+                with workers(kind, number) as (executor, _):
+                    results[f"{kind}, {number}"] = sums_of(executor, rows, **options)
         found[name] = {key: {"sums": step, "fit": whole} for key, (step, whole, _) in results.items()}
-        forecasts = [forecast for _, _, forecast in results.values()]
-        found[name]["equal"] = all(np.array_equal(forecasts[1], other) for other in forecasts[2:])
-        found[name]["apart"] = float(np.abs(forecasts[0] - forecasts[1]).max())
+        here, *forecasts = [forecast for _, _, forecast in results.values()]
+        found[name]["equal"] = all(np.array_equal(forecasts[0], other) for other in forecasts[1:])
+        found[name]["apart"] = float(np.abs(here - forecasts[0]).max())
         print(json.dumps(found[name], indent=1), flush=True)
     return found
 
 
-def workers_of(pid):
-    """Return the worker processes: children of the process that has loaded the libraries."""
-    return [p for p in psutil.Process(pid).children(recursive=True) if p.ppid() != pid]
-
-
-def kills(runs=20):
+def kills(who=WHO, runs=10):
     """Kill a worker of two at a random time."""
     rows, random_ = series(9000, 16), random.Random(0)
     torch.set_num_threads(1)
-    options = {"executor": Processes(2)}
-    usual = Forecaster(168, 24, **SETTINGS, **options)
-    times = [seconds(lambda: usual.fit(rows)) for _ in range(2)]
-    step = next(s.seconds for s in usual.report_.steps if s.name == "output weights")
     expected = Forecaster(168, 24, **SETTINGS).fit(rows).predict(rows)
-    found = []
+    return {kind: kills_of(kind, rows, expected, runs, random_) for kind in who}
+
+
+def kills_of(who, rows, expected, runs, random_):
+    """Kill a worker of one kind. Each fit has new workers."""
+
+    def fit(executor, found):
+        model = Forecaster(168, 24, executor=executor, **SETTINGS)
+        found["seconds"] = seconds(lambda: model.fit(rows))
+        step = next(s.seconds for s in model.report_.steps if s.name == "output weights")
+        return step, bool(np.array_equal(model.predict(rows), expected))
+
+    usual, found = [{} for _ in range(2)], []
+    for result in usual:
+        with workers(who, 2) as (executor, _):
+            step, result["equal"] = fit(executor, result)
     for _ in range(runs):
-        delay, killed = random_.uniform(0, 0.9 * step), []
-
-        def kill(delay=delay, killed=killed):
-            while not workers_of(os.getpid()):
-                time.sleep(0.01)
-            time.sleep(delay)
-            there = workers_of(os.getpid())
-            if there:
-                victim = random_.choice(there)
-                os.kill(victim.pid, signal.SIGKILL)
-                killed.append(victim.pid)
-
-        thread = threading.Thread(target=kill)
-        thread.start()
-        result = {}
-        taken = seconds(lambda result=result: result.update(model=Forecaster(168, 24, **SETTINGS, **options).fit(rows)))
-        thread.join()
-        equal = bool(np.array_equal(result["model"].predict(rows), expected))
-        found.append({"after": delay, "killed": len(killed), "seconds": taken, "equal": equal})
+        with workers(who, 2) as (executor, processes):
+            result = {}
+            thread = threading.Thread(target=kill_one, args=(processes, random_.uniform(0, 0.9) * step, result, random_))
+            thread.start()
+            _, result["equal"] = fit(executor, result)
+            thread.join()
+        found.append(result)
         print(found[-1], flush=True)
-    return {"usual": times, "sums": step, "runs": found}
+    return {"usual": usual, "sums": step, "runs": found}
+
+
+def kill_one(processes, after, result, random_):
+    """Wait until there are workers at work, and kill one some seconds later."""
+    while not (there := processes()):
+        time.sleep(0.01)
+    time.sleep(after)
+    there = processes() or there
+    victim = random_.choice(there)
+    os.kill(victim.pid, signal.SIGKILL)
+    result |= {"after": after, "killed": victim.pid}
 
 
 def driver(runs=4):
@@ -189,8 +215,9 @@ def driver(runs=4):
     return {"whole": whole, "runs": found}
 
 
-def stored(gigabytes=20.0):
-    """Fit a Zarr array on disk, and read it alone."""
+@contextmanager
+def written(gigabytes):
+    """Yield the path of a series of 50 channels in a Zarr array, and what is known of it: reading it takes some seconds."""
     import zarr
 
     channels, chunk = 50, 20_000
@@ -205,26 +232,41 @@ def stored(gigabytes=20.0):
             array[number * chunk : (number + 1) * chunk] = base + noise * 0.3
         write = time.perf_counter() - write
         size = sum(f.stat().st_size for f in Path(place).rglob("*") if f.is_file())
-        print({"rows": rows, "on disk": size, "write": write}, flush=True)
         source = open_rows(f"{place}/rows.zarr")
 
         def read():
             for first in range(0, rows, 40_000):
                 source.read(first, min(first + 40_000, rows))
 
-        reading = seconds(read)
-        print({"reading": reading}, flush=True)
+        values = {"rows": rows, "channels": channels, "gigabytes": rows * channels * 4 / 1e9, "on_disk": size}
+        values |= {"write": write, "reading": seconds(read)}
+        print(values, flush=True)
+        yield f"{place}/rows.zarr", values
+
+
+def statistics(gigabytes=2.0):
+    """Range, mean and deviation of each channel of a stored series."""
+    with written(gigabytes) as (path, values):
+        every = as_series(path).rows()
+        options = {"covariates": (), "shared": True, "window": 168, "precise": False}
+        trained = int(0.8 * len(every))
+        times = [seconds(lambda: SeriesEncoder.fit(every, trained, SCALINGS["adaptive"], **options)) for _ in range(3)]
+    return {**values, "statistics": times, "threads": torch.get_num_threads()}
+
+
+def stored(gigabytes=20.0):
+    """Fit a Zarr array on disk, and read it alone."""
+    with written(gigabytes) as (path, values):
         code = (
             "import time, json; from sswim import Forecaster; from sswim.machine import peak_memory\n"
             "begin = time.perf_counter(); before = peak_memory()\n"
-            f"model = Forecaster(168, 24, random_state=0, verbose=0).fit({place + '/rows.zarr'!r})\n"
+            f"model = Forecaster(168, 24, random_state=0, verbose=0).fit({path!r})\n"
             "steps = {s.name: s.seconds for s in model.report_.steps}\n"
             "print(json.dumps({'fit': time.perf_counter() - begin, 'peak': peak_memory(), 'before': before, 'steps': steps}))\n"
         )
         answer = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-    rates = {"rows_per_second": rows / answer["fit"], "rows_per_second_reading": rows / reading}
-    values = {"rows": rows, "channels": channels, "gigabytes": rows * channels * 4 / 1e9, "on_disk": size}
-    return {**values, "write": write, "reading": reading, **rates, **answer}
+    rates = {"rows_per_second": values["rows"] / answer["fit"], "rows_per_second_reading": values["rows"] / values["reading"]}
+    return {**values, **rates, **answer}
 
 
 def growth():
@@ -256,6 +298,7 @@ CASES = {
     "kills": kills,
     "driver": driver,
     "stored": stored,
+    "statistics": statistics,
     "growth": growth,
 }
 
@@ -263,8 +306,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--who", choices=WHO, help="executors and kills: one kind of workers")
+    parser.add_argument("--runs", type=int, help="kills and driver: how often")
+    parser.add_argument("--gigabytes", type=float, help="stored and statistics: size of the series")
     chosen = parser.parse_args()
-    result = CASES[chosen.case]()
+    case = CASES[chosen.case]
+    given = {"who": chosen.who and (chosen.who,), "runs": chosen.runs, "gigabytes": chosen.gigabytes}
+    given = {name: value for name, value in given.items() if value}
+    if unknown := given.keys() - inspect.signature(case).parameters.keys():
+        parser.error(f"{chosen.case} takes no --{', --'.join(sorted(unknown))}.")
+    result = case(**given)
     text = json.dumps(result, indent=1)
     print(text)
     if chosen.out is not None:

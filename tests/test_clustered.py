@@ -79,6 +79,14 @@ def test_it_does_not_matter_where_and_in_which_order_sums_are_computed(name, res
     np.testing.assert_allclose(found, plain, atol=(1e-8 if dtype == "float64" else 2e-3) * np.abs(plain).max())
 
 
+def test_what_workers_can_compute_is_not_sent(monkeypatch):
+    """A worker gets the network and the rows. Filters of the hidden layers would take several times as much."""
+    sent = []
+    monkeypatch.setattr(pickle, "dumps", lambda thing, *a, dumps=pickle.dumps: sent.append(dumps(thing, *a)) or sent[-1])
+    forecast("trajectory", executor=Elsewhere(0))
+    assert WIND.to_numpy().nbytes < max(map(len, sent)) < 8 * WIND.to_numpy().nbytes
+
+
 @pytest.mark.parametrize(
     ("name", "result"), [("default", forecast), ("trajectory", forecast), ("default", decisions), ("weighted", decisions)]
 )

@@ -49,6 +49,9 @@ def test_pieces_are_branches_of_the_tree(lengths, workers):
     assert [sum(group, []) for group in pieces] == groups and max(len(p) for group in pieces for p in group) <= MOST
     totals = [add_up(len(group), map(toys.literal, group)) for group in pieces]
     assert toys.same(totals, map(toys.literal, groups))
+    sizes = [size for size in (1, 2, 4, 8) if sum(len(group[::size]) for group in groups) >= 4 * workers]
+    size = max(sizes, default=1)  # as few results as possible travel, but each worker has four pieces to take
+    assert pieces == [[group[i : i + size] for i in range(0, len(group), size)] for group in groups]
 
 
 @given(st.lists(st.integers(1, 40), max_size=4), st.integers(1, 3))

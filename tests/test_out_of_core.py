@@ -1,5 +1,7 @@
 """Series and samples outside of memory: every kind of source gives the fit of the array, in few reads, within the memory."""
 
+import functools
+import operator
 import pickle
 import subprocess
 import sys
@@ -15,17 +17,23 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 
 import sswim.data.encoder
+import sswim.data.filled
 import sswim.data.rows
+import sswim.data.statistics
 from sswim import Classifier, Forecaster
 from sswim.data import RowSource, StoredEvents, open_rows
 from sswim.data.encoder import SeriesEncoder
+from sswim.data.filled import FilledRows
 from sswim.data.rows import RunsOfRows, StoredRows, Unread, find_runs
 from sswim.data.scaling import SCALINGS
 from sswim.data.series import as_series
+from sswim.data.statistics import BlockStatistics
 from sswim.data.windows import SeriesWindows, Starts
 from sswim.datasets import load_wind_farm
+from sswim.machine import one_thread
 from sswim.sampling import random_order
 
 WINDOW, HORIZON = 24, 6
@@ -212,6 +220,81 @@ def test_gaps_in_the_times_of_parquet_files_split_a_series(tmp_path, monkeypatch
         as_series(tmp_path / "months.parquet")
 
 
+# Gaps
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.integers(1, 60),
+    block=st.integers(1, 20),
+    remembered=st.integers(1, 4),
+    part=st.floats(0, 0.98),
+    seed=st.integers(0, 10**6),
+)
+def test_gaps_are_filled_as_in_memory(rows, block, remembered, part, seed):
+    """Bit for bit, whichever rows are read, and wherever a gap begins and ends."""
+    random = np.random.default_rng(seed)
+    values = random.standard_normal((rows, 3)) * 1000
+    for column in values.T:
+        while random.random() < part:  # gaps of any length
+            first = random.integers(0, rows)
+            column[first : first + 1 + random.integers(0, rows)] = np.nan
+        if np.isnan(column).all():
+            column[random.integers(0, rows)] = 7.0
+    wanted, source = as_series(values, missing="interpolate").segments[0], Counting(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sswim.data.filled, "BLOCK", block)
+        patch.setattr(sswim.data.filled, "REMEMBERED", remembered)
+        filled = FilledRows(source)
+        for first, last in np.sort(random.integers(0, rows + 1, (12, 2)), axis=1).tolist():
+            source.reads.clear()
+            np.testing.assert_array_equal(filled.read(first, last), wanted[first:last])
+            assert all(b - a <= max(block, last - first) for a, b in source.reads)
+            np.testing.assert_array_equal(pickle.loads(pickle.dumps(filled)).read(first, last), wanted[first:last])
+
+
+def test_a_long_gap_is_searched_once():
+    values = np.random.default_rng(0).standard_normal((200_000, 2))
+    values[10:199_000, 1] = np.nan
+    source = Counting(values)
+    filled = FilledRows(source)
+    for first in range(50_000, 150_000, 500):
+        np.testing.assert_array_equal(filled.read(first, first + 5)[:, 0], values[first : first + 5, 0])
+    line = values[9, 1] + (values[199_000, 1] - values[9, 1]) * (90_000 - 9) / (199_000 - 9)
+    assert filled.read(90_000, 90_001)[0, 1] == pytest.approx(line, rel=1e-12)
+    assert sum(last - first for first, last in source.reads) < 10 * len(values)
+
+
+@pytest.mark.parametrize("kind", [as_memmap, as_zarr_path, as_dask, as_parquet, as_parts])
+def test_a_stored_series_with_gaps_gives_the_fit_of_the_array(tmp_path, kind, monkeypatch):
+    holes = WIND.copy()
+    holes.iloc[:4, 0] = holes.iloc[50:310, 1] = holes.iloc[395:405, 2] = holes.iloc[880:, 3] = np.nan
+    monkeypatch.setitem(globals(), "WIND", holes)
+    monkeypatch.setitem(globals(), "VALUES", holes.to_numpy())
+    given, source = holes if kind in TABLES else holes.to_numpy(), kind(tmp_path) if kind is not as_memmap else None
+    source = as_memmap(tmp_path, holes.to_numpy()) if source is None else source
+    monkeypatch.setattr(sswim.data.filled, "BLOCK", 64)
+    known = forecaster(missing="interpolate").fit(given, breaks=[400])
+    monkeypatch.setattr(sswim.data.encoder, "ENCODED", IN_RUNS)
+    model = forecaster(missing="interpolate").fit(source, breaks=[400])
+    for one, other in zip(state(model), state(known), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(model.predict(source), known.predict(given), rtol=1e-12)
+    assert model.evaluate(source).rmse == pytest.approx(known.evaluate(given).rmse, rel=1e-12)
+
+
+def test_gaps_that_cannot_be_filled(tmp_path):
+    values = VALUES.copy()
+    values[:, 3] = np.nan
+    with pytest.raises(ValueError, match="series: channel 3 has no values but NaN, so nothing can be interpolated. Drop it."):
+        forecaster(missing="interpolate").fit(as_memmap(tmp_path, values))
+    values[:, 3], values[60:70, 2], values[70, 2] = VALUES[:, 3], np.nan, np.inf
+    with pytest.raises(ValueError, match="series must be finite, but holds inf in row 70, channel 2. Fill or drop"):
+        forecaster(missing="interpolate").fit(as_memmap(tmp_path, values))
+    with pytest.raises(ValueError, match="holds nan in row 60, channel 2. Pass missing='interpolate' to a forecaster, or fill"):
+        forecaster().fit(as_memmap(tmp_path, values))
+
+
 # Windows
 
 
@@ -311,23 +394,99 @@ def test_windows_are_read_by_several_threads(tmp_path):
 # Statistics
 
 
-def test_statistics_of_runs_are_those_of_all_rows(monkeypatch):
-    monkeypatch.setattr(sswim.data.rows, "RUN", 100)
+def troubled():
+    """Return rows with outliers, a channel that rests, and one with a floor."""
     values = VALUES.copy()
-    values[700, 2] = -9999.0
-    values[:, 4] = 3.0
+    values[[90, 700], 2] = -9999.0
+    values[:, 4] = 3.1
     values[:, 5] = np.maximum(values[:, 5], np.quantile(values[:, 5], 0.3))
-    segments = [StoredRows(Counting(values[:333]), 0, 333), StoredRows(Counting(values[333:]), 0, 567)]
-    runs = RunsOfRows(segments, [(0, 0, 333), (1, 0, 567)])
-    assert len(list(runs)) > 50 and torch.cat(list(runs)).equal(torch.from_numpy(values)) and len(runs) == 900
-    for scaling in SCALINGS.values():
-        options = {"covariates": (), "shared": True, "window": 5, "precise": False}
-        one = SeriesEncoder.fit(torch.from_numpy(values), 600, scaling, **options)
-        other = SeriesEncoder.fit(runs, 600, scaling, **options)
-        for name in ("low", "high", "outliers", "offset", "span", "floor"):
-            np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-12, err_msg=name)
-        assert one.moving == other.moving and one.resting == other.resting == (4,)
-        assert np.isfinite(one.floor[5])
+    return values
+
+
+def in_runs(values):
+    source = Counting(values)
+    segments = [StoredRows(source, 0, 333), StoredRows(source, 333, 900)]
+    return source, RunsOfRows(segments, [(0, 0, 333), (1, 0, 567)])
+
+
+def literal_statistics(values, trained, kind):
+    """All statistics by their definitions, from all rows at once."""
+    low, high = np.quantile(values, [0.01, 0.99], axis=0)
+    width = np.where(high > low, 2 * (high - low), np.inf)
+    kept = np.clip(values[:trained], low - width, high + width)
+    mean, deviation = kept.mean(axis=0), np.where(np.ptp(kept, axis=0) > 0, kept.std(axis=0), 0)
+    usual = np.sort(deviation[deviation > 0])[(np.sum(deviation > 0) - 1) // 2]
+    span = np.where(deviation > 0, np.maximum(deviation, usual / 10), usual)
+    least, range_ = kept.min(axis=0), np.ptp(kept, axis=0)
+    if kind in ("channel", "none"):
+        mean, span = (least, np.where(range_ > 0, range_, 1)) if kind == "channel" else (0 * least, 0 * least + 1)
+    floor = np.where(((kept == least).mean(axis=0) >= 0.01) & (range_ > 0) & (values.min(axis=0) >= least), least, -np.inf)
+    drawn, apart = np.random.default_rng(0).standard_normal(len(values)), values - values.mean(axis=0)
+    place = drawn @ (apart / np.maximum(np.abs(apart).max(axis=0), 1e-300))
+    moving = sorted((c for c in range(8) if np.ptp(values[:, c]) > 0), key=place.__getitem__)
+    return {"low": least, "high": kept.max(axis=0), "offset": mean, "span": span, "floor": floor, "moving": moving}
+
+
+@pytest.mark.parametrize("run", [8, 100, 2000, 10**6])
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_statistics_of_blocks_are_those_of_all_rows(kind, run, monkeypatch):
+    monkeypatch.setattr(sswim.data.rows, "RUN", run)
+    values, options = troubled(), {"covariates": (), "shared": True, "window": 5, "precise": False}
+    _, runs = in_runs(values)
+    one, other = (SeriesEncoder.fit(v, 600, SCALINGS[kind], **options) for v in (torch.from_numpy(values), runs))
+    for name, wanted in literal_statistics(values, 600, kind).items():
+        np.testing.assert_allclose(getattr(one, name), wanted, rtol=1e-12, err_msg=name)
+        np.testing.assert_array_equal(getattr(other, name), getattr(one, name), err_msg=name)
+    assert one.moving == other.moving and one.resting == other.resting == (4,) and np.isfinite(one.floor[5])
+
+
+def test_rows_are_read_once_and_those_with_outliers_twice(monkeypatch):
+    monkeypatch.setattr(sswim.data.rows, "RUN", 400)
+    source, runs = in_runs(troubled())
+    SeriesEncoder.fit(runs, 600, SCALINGS["adaptive"], covariates=(), shared=True, window=5, precise=False)
+    reads = np.zeros(900, dtype=int)
+    for first, last in source.reads:
+        reads[first:last] += 1
+        assert last - first <= 50
+    assert (np.delete(reads, np.s_[50:100]) == 1).all() and (reads[50:100] == 2).all()  # the other outlier is not of the fit
+
+
+@pytest.mark.parametrize("most", [4, 10**6])
+def test_statistics_do_not_depend_on_who_computes_them(most, monkeypatch):
+    """Also where several runs make up a block, because there are many columns."""
+    monkeypatch.setattr(sswim.data.rows, "RUN", 100)
+    monkeypatch.setattr(sswim.data.statistics, "BLOCKS", most)
+    called = []
+
+    def backwards(work, groups, common):
+        called.append(len(groups[0]))
+        common = pickle.dumps(common)
+        found = [work(pickle.loads(common), pickle.loads(pickle.dumps(item))) for item in reversed(groups[0])]
+        return iter([functools.reduce(operator.add, reversed(found))])
+
+    options = {"covariates": (), "shared": True, "window": 5, "precise": False}
+    every = [(torch.from_numpy(troubled()), None), (in_runs(troubled())[1], None), (in_runs(troubled())[1], backwards)]
+    found = [SeriesEncoder.fit(rows, 600, SCALINGS["adaptive"], add=add, **options) for rows, add in every]
+    for name in ("low", "high", "outliers", "offset", "span", "floor", "moving"):
+        assert all(np.array_equal(getattr(f, name), getattr(found[0], name)) for f in found), name
+    assert called[0] >= (9 if most == 4 else 75)
+
+
+def test_statistics_do_not_depend_on_threads_of_libraries():
+    rows = torch.from_numpy(np.tile(VALUES, (60, 1)))
+    drawn = np.random.default_rng(0).standard_normal(len(rows))
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads), one_thread():
+            found.append(BlockStatistics.of(rows, drawn))
+    for name in ("mean", "square", "along"):
+        assert getattr(found[0], name).equal(getattr(found[1], name)), name
+
+
+def test_slices_of_joined_rows():
+    _, runs = in_runs(VALUES)
+    for first, last in ((0, 900), (0, 333), (333, 900), (332, 334), (899, 900), (5, 6)):
+        assert runs[first:last].equal(torch.from_numpy(VALUES[first:last])) and len(runs) == 900
 
 
 def test_the_first_of_a_random_order():
@@ -545,11 +704,6 @@ def test_a_part_that_vanishes_is_named(tmp_path):
     (tmp_path / "rows.npy").write_bytes(b"short")
     with pytest.raises((TypeError, ValueError), match=r"rows\.npy: cannot be read any more"):
         rows.read(0, 900)
-
-
-def test_interpolation_needs_memory(tmp_path):
-    with pytest.raises(ValueError, match="missing='interpolate' needs a series in memory.*Fill gaps before"):
-        forecaster(missing="interpolate").fit(as_memmap(tmp_path))
 
 
 @pytest.mark.parametrize(

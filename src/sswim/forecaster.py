@@ -227,6 +227,7 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
             shared=self.channels == "shared",
             window=self.window,
             precise=self.dtype == "float64",
+            add=self._adder(),
         )
         encoder.warn_of_constants(series.columns)
         with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:

@@ -22,7 +22,6 @@ __all__ = [
     "Addable",
     "StepRecord",
     "add_up",
-    "in_advance",
     "on_threads",
     "one_thread",
     "peak_memory",
@@ -79,22 +78,6 @@ def on_threads(function: Callable[[T], R], items: Sequence[T]) -> Generator[R, N
             finally:
                 for future in waiting:
                     future.cancel()
-
-
-def in_advance(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield items. While one is in use, another thread makes the next one.
-
-    Examples
-    --------
-    >>> list(in_advance(iter("abc")))
-    ['a', 'b', 'c']
-    """
-    end = object()
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

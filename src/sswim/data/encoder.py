@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,16 +13,10 @@ from torch import Tensor
 
 from sswim.data.rows import Rows, RunsOfRows, Unread
 from sswim.data.scaling import RELATIVE, Scaling
+from sswim.data.statistics import Adder, BlockStatistics, find_outliers, look_through, look_trimmed
 from sswim.options import warn
 
-__all__ = [
-    "ColumnStatistics",
-    "Encoded",
-    "SeriesEncoder",
-    "find_outliers",
-    "sort_by_values",
-    "standard_scales",
-]
+__all__ = ["Encoded", "SeriesEncoder"]
 
 # Deviations from a window's mean are limited to this many of a channel's usual deviations.
 LIMIT = 5.0
@@ -30,8 +24,6 @@ LIMIT = 5.0
 FAR = 1e12
 # Rows that may tell what an outlier is, at least.
 FEW = 100
-# About this many rows tell what is usual.
-SPREAD = 10_000
 # Encoded rows may take an eighth of the memory.
 ENCODED = 8
 
@@ -121,16 +113,20 @@ class SeriesEncoder:
         shared: bool,
         window: int,
         precise: bool,
+        add: Adder | None = None,
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows: the first `trained` of all rows.
 
         Every row has a say in what an outlier is, for a series may have moved elsewhere since; and no row lies below a floor.
+        `add` computes statistics of stored rows elsewhere, see `look_through`.
         """
-        runs = [every] if isinstance(every, Tensor) else every
-        least, largest, mean, few = _look_through(runs, len(every))
-        outliers = find_outliers(few) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(len(least), axis=1)
-        rows = ColumnStatistics(_trimmed(runs, trained, torch.from_numpy(outliers)))
-        low, high = rows.low.numpy(), rows.high.numpy()
+        blocks, found = look_through(every, trained, draw=shared, add=add)
+        whole = found.merged()
+        least, largest = whole.low[0].numpy(), whole.high[0].numpy()
+        outliers = find_outliers(found.few) if scaling.trim else np.array([[-np.inf], [np.inf]]).repeat(len(least), axis=1)
+        count = sum(last <= trained for _, last, _ in blocks)
+        rows = look_trimmed(every, blocks[:count], found.first(count), outliers, add).merged()
+        low, high = rows.low[0].numpy(), rows.high[0].numpy()
         most = max(high.max(), -low.min())
         if scaling.kind == "none" and most > FAR:
             raise ValueError(f"scaling: 'none' needs series between -{FAR:g} and {FAR:g}, got {most:g}. Use another scaling.")
@@ -141,7 +137,7 @@ class SeriesEncoder:
         moving = [c for c in channels if least[c] < largest[c]] or channels
         resting = [c for c in channels if c not in moving]
         if shared and len(moving) > 1:
-            moving = sort_by_values(runs, moving, mean, np.maximum(largest - mean, mean - least))
+            moving = whole.sort(moving)
         seen = tuple(covariates), scaling, shared, window, precise, tuple(known), tuple(resting), tuple(moving)
         return cls(low, high, outliers, offset, span, floor, *seen)
 
@@ -193,7 +189,8 @@ class SeriesEncoder:
         """
         if not len(every):
             return self
-        least, _, _, few = _look_through([every] if isinstance(every, Tensor) else every, len(every))
+        _, found = look_through(every, len(every), draw=False)
+        least, few = found.low.amin(dim=0).numpy(), found.few
         floor, outliers = np.where(least < self.floor, -np.inf, self.floor), self.outliers
         if self.scaling.trim and len(every) >= FEW:
             new = find_outliers(few)
@@ -269,118 +266,12 @@ class SeriesEncoder:
         return found
 
 
-class ColumnStatistics:
-    """Range, mean and deviation of columns, and the part of the rows that have the least value, from runs of rows."""
-
-    def __init__(self, runs: Iterable[Tensor]) -> None:
-        self.count = 0
-        for rows in runs:
-            n, low, mean = len(rows), rows.amin(dim=0), rows.mean(dim=0)
-            found = low, rows.amax(dim=0), mean, rows.std(dim=0, correction=0), (rows == low).double().sum(dim=0)
-            if not self.count:
-                self.low, self.high, self.mean, self.deviation, self._lowest = found
-            else:
-                self._merge(n / (self.count + n), *found)
-            self.count += n
-
-    def _merge(self, part: float, low: Tensor, high: Tensor, mean: Tensor, deviation: Tensor, lowest: Tensor) -> None:
-        """Add the statistics of further rows, which make up a `part` of all then."""
-        self._lowest = torch.where(self.low <= low, self._lowest, 0) + torch.where(low <= self.low, lowest, 0)
-        self.low, self.high, apart = torch.minimum(self.low, low), torch.maximum(self.high, high), mean - self.mean
-        square = (1 - part) * self.deviation**2 + part * deviation**2 + part * (1 - part) * apart**2
-        self.mean, self.deviation = self.mean + part * apart, square.sqrt()
-
-    def scales(self) -> tuple[Tensor, Tensor]:
-        """Return each column's mean and a deviation to divide by.
-
-        A channel that hardly moved would be magnified without bound once it does: its deviation counts as a tenth of the
-        usual one at least. One that rested is taken to move like the others.
-        """
-        moving = self.deviation[self.deviation > 0]
-        usual = moving.median() if len(moving) else torch.ones_like(self.deviation[0])
-        return self.mean, torch.where(self.deviation > 0, torch.maximum(self.deviation, 0.1 * usual), usual)
-
-    def floors(self, share: float = 0.01) -> np.ndarray:
-        """Return each column's least value, where a part `share` of the rows has it; else minus infinity.
-
-        Power, counts and rain rest at zero again and again, and never go below.
-
-        Examples
-        --------
-        >>> ColumnStatistics([torch.tensor([[0.0, 1.0], [3.0, 2.0], [0.0, 3.0]])]).floors(share=0.5).tolist()
-        [0.0, -inf]
-        """
-        often = self._lowest / self.count >= share
-        return torch.where(often & (self.low < self.high), self.low, -torch.inf).numpy()
-
-
-def standard_scales(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each channel's mean and deviation, from rows (rows, channels), see `ColumnStatistics.scales`."""
-    return ColumnStatistics([rows]).scales()
-
-
-def _scales(kind: str, rows: ColumnStatistics) -> tuple[np.ndarray, np.ndarray]:
-    """Return each column's offset and span, from training rows (rows, columns)."""
+def _scales(kind: str, rows: BlockStatistics) -> tuple[np.ndarray, np.ndarray]:
+    """Return each column's offset and span, from statistics of training rows, merged."""
     if kind in ("standard", "adaptive", "window"):
         mean, span = rows.scales()
         return mean.numpy(), span.numpy()
-    low, width = rows.low.numpy(), (rows.high - rows.low).numpy()
+    low, width = rows.low[0].numpy(), (rows.high - rows.low)[0].numpy()
     if kind == "channel":
         return low.copy(), np.where(width > 0, width, 1.0)
     return np.zeros_like(low), np.ones_like(low)
-
-
-def _look_through(runs: Iterable[Tensor], count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
-    """Return the least and largest value and the mean of each column, and about 10,000 of `count` rows, evenly spread."""
-    step, done, few, low, high, mean = max(1, count // SPREAD), 0, [], [], [], np.zeros(())
-    for rows in runs:
-        few.append(rows[-done % step :: step].clone())
-        low.append(rows.amin(dim=0).numpy())
-        high.append(rows.amax(dim=0).numpy())
-        here, done = _columns(rows).mean(axis=1), done + len(rows)
-        mean = here if done == len(rows) else mean + len(rows) / done * (here - mean)
-    return np.min(low, axis=0), np.max(high, axis=0), mean, torch.cat(few)
-
-
-def _trimmed(runs: Iterable[Tensor], count: int, bounds: Tensor) -> Iterator[Tensor]:
-    """Yield the first `count` of all rows, brought back to `bounds` (2, columns)."""
-    for rows in runs:
-        if count > 0:
-            yield rows[:count].clamp(*bounds)
-        count -= len(rows)
-
-
-def sort_by_values(runs: Iterable[Tensor], columns: Sequence[int], mean: np.ndarray, reach: np.ndarray) -> list[int]:
-    """Return some columns of runs of rows in an order that depends on their values alone, not on their units or places.
-
-    `mean` holds the mean of every column, and `reach` the largest deviation from it.
-    """
-    random, places = np.random.default_rng(0), dict.fromkeys(columns, 0.0)
-    for rows in runs:
-        drawn, seen = random.standard_normal(len(rows)), _columns(rows)
-        for c in columns:
-            places[c] += drawn @ ((seen[c] - mean[c]) / max(reach[c], 1e-300))
-    return sorted(columns, key=places.__getitem__)
-
-
-def _columns(rows: Tensor) -> np.ndarray:
-    """Return the columns (columns, rows), each in one piece of memory: rounding is the same then, whatever its place."""
-    return rows.T.double().contiguous().numpy()
-
-
-def find_outliers(rows: Tensor, reach: float = 2.0) -> np.ndarray:
-    """Return bounds (2, columns): the usual range of rows (rows, columns), extended by `reach` times its width on either side.
-
-    The usual range holds all but one in a hundred rows at either end. A column that rests all that time has no bounds.
-
-    Examples
-    --------
-    >>> rows = torch.arange(2000.0)[:, None] % 10
-    >>> rows[7] = -9999.0
-    >>> find_outliers(rows).flatten().tolist()
-    [-18.0, 27.0]
-    """
-    few = rows[:: max(1, len(rows) // SPREAD)].double().numpy()
-    low, high = np.quantile(few, [0.01, 0.99], axis=0)
-    width = np.where(high > low, reach * (high - low), np.inf)
-    return np.stack([low - width, high + width])

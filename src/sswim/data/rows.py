@@ -7,15 +7,14 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-
-from sswim.machine import in_advance
 
 __all__ = [
     "Chunked",
@@ -269,7 +268,8 @@ def check_values(values: np.ndarray, first: int, columns: Sequence[Hashable] | N
     where = f"{value:g} in row {first + row}, channel {label!r}"
     if np.isfinite(value):
         raise ValueError(f"{name} must lie between -{most:g} and {most:g}, but holds {where}. Use larger units.")
-    raise ValueError(f"{name} must be finite, but holds {where}. Fill or drop such rows before they are stored.")
+    fill = "Pass missing='interpolate' to a forecaster, or fill" if np.isnan(value) else "Fill"
+    raise ValueError(f"{name} must be finite, but holds {where}. {fill} or drop such rows before they are stored.")
 
 
 def find_runs(lengths: Sequence[int], starts: Tensor, span: int) -> tuple[list[tuple[int, int, int]], Tensor]:
@@ -316,7 +316,7 @@ def read_windows(segments: Sequence[Rows], starts: Tensor, span: int) -> Tensor:
 
 @dataclass(frozen=True)
 class RunsOfRows:
-    """Rows of some segments, which are read in runs of bounded length whenever they are iterated over.
+    """Rows of some segments, joined. They are read as slices of them are asked for.
 
     Attributes
     ----------
@@ -330,17 +330,20 @@ class RunsOfRows:
     def __len__(self) -> int:
         return sum(last - first for _, first, last in self.ranges)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return in_advance(self._read())
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return len(self), self.segments[0].shape[1]
 
-    def _read(self) -> Iterator[Tensor]:
-        size, parts, found = max(1, RUN // self.segments[0].shape[1]), list[np.ndarray](), 0
-        for number, first, last in self.ranges:
-            while first < last:
-                parts.append(self.segments[number][first : min(last, first + size - found)])
-                first, found = first + len(parts[-1]), found + len(parts[-1])
-                if found == size:
-                    yield torch.from_numpy(np.concatenate(parts))
-                    parts, found = [], 0
-        if found:
-            yield torch.from_numpy(np.concatenate(parts))
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum([0, *(last - first for _, first, last in self.ranges)])
+
+    def __getitem__(self, part: slice) -> Tensor:
+        """Read the rows of a slice."""
+        begin, end, _ = part.indices(len(self))
+        low, high = int(np.searchsorted(self._ends, begin, side="right")) - 1, int(np.searchsorted(self._ends, end))
+        parts = []
+        for (number, first, last), start in zip(self.ranges[low:high], self._ends[low:high].tolist(), strict=True):
+            parts.append(self.segments[number][first + max(begin - start, 0) : min(last, first + end - start)])
+        return torch.from_numpy(np.concatenate(parts))

@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from sswim.data.filled import FilledRows
 from sswim.data.rows import MOST, Rows, RowSource, RunsOfRows, StoredRows
 from sswim.data.stored import open_rows
 from sswim.data.times import index_breaks, parse_times
@@ -247,14 +248,10 @@ def _one(data: object, name: str, missing: str) -> tuple[Rows, pd.Index | None, 
     source = open_rows(data, name) if is_stored(data) else None
     if source is None:
         return _in_memory(data, name, missing)
-    if missing == "interpolate":
-        raise ValueError(
-            f"{name}: missing='interpolate' needs a series in memory, for any row may be needed to fill a gap. Fill gaps "
-            "before the series is stored, or pass it in memory (np.array(...), pandas.read_parquet(...))."
-        )
     if not source.shape[0]:
         raise ValueError(f"{name}: holds no rows.")
     columns = None if source.columns is None else list(source.columns)
+    source = FilledRows(source, name) if missing == "interpolate" else source
     return StoredRows(source, 0, source.shape[0], name), None, columns
 
 

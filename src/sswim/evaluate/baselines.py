@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.data.encoder import standard_scales
 from sswim.data.series import Breaks, SeriesLike, as_series
+from sswim.data.statistics import standard_scales
 from sswim.data.tensors import Windows
 from sswim.data.windows import batches, kept_for_training
 from sswim.evaluate.metrics import Evaluation, ForecastErrors, range_scale

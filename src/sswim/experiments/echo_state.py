@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sswim.data.encoder import standard_scales
+from sswim.data.statistics import standard_scales
 from sswim.data.windows import kept_for_training
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.regression import LambdaSearch, Sums

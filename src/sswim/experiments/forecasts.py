@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sswim.data.encoder import standard_scales
+from sswim.data.statistics import standard_scales
 from sswim.data.tensors import split_windows
 from sswim.datasets.images import data_folder
 from sswim.datasets.series import find_series, load_series, series_set

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -147,18 +148,23 @@ class TraceSource:
             Trace(kernel, float(delay_of_lag(kernel, *pair)), pair[1], network.start, network.horizon, assembly.tolerance)
             for pair in pairs.tolist()
         ]
-        self._filters = network.hidden_filters(steps=max(trace.last for trace in self.traces))
         self._work = [Workspace() for _ in network.layers]
         self.squared_counts = 0.0
+
+    @cached_property
+    def _filters(self) -> list[Tensor]:
+        return self.network.hidden_filters(steps=max(trace.last for trace in self.traces))
 
     def again(self) -> TraceSource:
         """Return the same, with workspaces and counts of its own."""
         found = copy.copy(self)
-        found._work, found.squared_counts = [Workspace() for _ in self.network.layers], 0.0
+        found._work, found._filters = [Workspace() for _ in self.network.layers], self._filters
+        found.squared_counts = 0.0
         return found
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "_work"}
+        # Filters may take a hundred times as many bytes as all else, and are soon computed where they are needed.
+        return {name: value for name, value in vars(self).items() if name not in ("_work", "_filters")}
 
     @property
     def size(self) -> int:

@@ -102,8 +102,8 @@ def cut(groups: Groups[I], workers: int) -> list[list[Sequence[I]]]:
     [['ab', 'cd', 'ef', 'g'], ['hi', 'j']]
     """
     check_groups(groups)
-    size, items = MOST, sum(map(len, groups))
-    while size > 1 and items < 4 * size * workers:
+    size = MOST
+    while size > 1 and sum(-(-len(group) // size) for group in groups) < 4 * workers:
         size //= 2
     return [[group[i : i + size] for i in range(0, len(group), size)] for group in groups]
 
