@@ -200,18 +200,25 @@ def test_random_walks_are_hardly_worse_off_than_with_their_last_value():
     assert np.mean(ratios) < 1.09, "1.06 here; 1.12 if models know both sides of every block"
 
 
-def test_a_model_pays_for_the_larger_doubt(generator):
-    """Over the plainest linear model once, over the best naive forecast one and a half times; both from plain formulas."""
+def test_doubts_are_standard_errors_of_relative_gains(generator):
     errors = 1 + torch.rand(8, 2, 4, generator=generator, dtype=torch.float64)
-    say = torch.ones(8, dtype=torch.float64)
-    for reference in (errors[:, :, 2], errors[:, :, 0]):
-        expected = torch.zeros(2, 4, dtype=torch.float64)
+    reference = errors[:, :, 2]
+    own, together = _doubt(errors, reference, torch.ones(8, dtype=torch.float64))
+    for m in range(4):
         for c in range(2):
-            for m in range(4):
-                own = (errors[:, c, m] - reference[:, c]) / reference[:, c]
-                together = (errors[:, :, m].sum(1) - reference.sum(1)) / reference.sum(1)
-                expected[c, m] = (own.std() + together.std()) / 8**0.5 / 2
-        torch.testing.assert_close(_doubt(errors, reference, say, 1.0), expected)
+            expected = ((errors[:, c, m] - reference[:, c]) / reference[:, c]).std() / 8**0.5
+            torch.testing.assert_close(own[c, m], expected)
+        expected = ((errors[:, :, m].sum(1) - reference.sum(1)) / reference.sum(1)).std() / 8**0.5
+        torch.testing.assert_close(together[m], expected)
+
+
+def test_a_channel_that_rests_in_some_blocks_casts_no_doubt():
+    """Its naive forecasts make no error there, so relative gains of the channel are as large as one likes."""
+    e = torch.ones(8, 2, 3, dtype=torch.float64)
+    e[:, :, 0], e[:, :, 1] = 3.0, 3.0
+    e[::2, 1] = torch.tensor([1e-6, 1e-6, 0.1], dtype=torch.float64)
+    alike = torch.diag_embed(e) * 0.001 + 0.999 * (e[..., None] * e[..., None, :]).sqrt()
+    assert float(stack(alike, plain=2)[0][:, 2].min()) > 0.95
 
 
 def test_a_linear_model_must_beat_the_naive_one_beyond_its_doubt():

@@ -3,9 +3,11 @@ r"""How much of each model is kept: a convex combination, in which models pay fo
 .. math:: \min_a \; a^\top E a + \sum_j s_j a_j, \qquad a_j \ge 0, \quad \sum_j a_j = 1 .
 
 `E` holds the mean products of the models' errors on blocks that they have not seen. :math:`s_j` is what model `j` pays for
-doubt: the standard error of its gain over the plainest linear model, or one and a half times that of its gain over the best
-naive forecast, whichever is more. Each is the mean of a channel's own and that of all channels. The last value and the window's
-mean pay nothing. A model that gains less than it pays gets exactly nothing, unless its errors make up for those of others.
+doubt: the standard error of its gain over the plainest linear model, the mean of a channel's own and that of all channels; or
+one and a half times that of all channels' gain over the best naive forecasts, whichever is more. (A channel's own gain over a
+naive forecast says little: where a channel rests in some blocks, naive forecasts make next to no error there.) The last value
+and the window's mean pay nothing. A model that gains less than it pays gets exactly nothing, unless its errors make up for
+those of others.
 """
 
 from __future__ import annotations
@@ -54,11 +56,13 @@ def stack(
     say = products.new_tensor([1.0] * len(products) if says is None else says)
     each = products.diagonal(dim1=2, dim2=3)  # (B, C, M)
     best = index_of_least(each[:, :, :naive].sum(dim=0).T)  # (C,)
-    references = each[:, :, plain], each[:, torch.arange(each.shape[1]), best]  # (B, C) each
-    doubts = [_doubt(each, reference, say, company) * max(1.0, span) ** 0.5 for reference in references]
-    price, over_naive = (caution * doubt for caution, doubt in zip(CAUTION, doubts, strict=True))
-    price[:, plain], over_naive[:, :naive] = 0.0, 0.0
-    price = torch.maximum(price, over_naive)
+    naive_errors = each[:, torch.arange(each.shape[1]), best]  # (B, C)
+    own, together = _doubt(each, each[:, :, plain], say)
+    price = CAUTION[0] * (own + company * together) / 2
+    over_naive = CAUTION[1] * _doubt(each, naive_errors, say)[1]  # (M,)
+    price[:, plain], over_naive[:naive] = 0.0, 0.0
+    # Blocks that are shorter than a window and its horizon are fewer than they seem.
+    price = torch.maximum(price, over_naive) * max(1.0, span) ** 0.5
     price[:, :2] = 0.0  # the plainest forecasts cost nothing
     total = products.sum(dim=0)
     least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
@@ -70,16 +74,16 @@ def stack(
     last = each[:, :, 0].sum(dim=0)
     resting = last <= 1e-12 * last.mean()  # a channel that never moved: the first naive forecast says all
     shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
-    together = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
-    return shares, 1 - torch.tensordot(say / say.sum(), together, dims=1)
+    relative = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
+    return shares, 1 - torch.tensordot(say / say.sum(), relative, dims=1)
 
 
-def _doubt(each: Tensor, reference: Tensor, say: Tensor, company: float) -> Tensor:
-    """Return the standard errors (C, M) of what models gain over a reference (B, C): a channel's own and those of all."""
+def _doubt(each: Tensor, reference: Tensor, say: Tensor) -> tuple[Tensor, Tensor]:
+    """Return standard errors of what models gain over a reference (B, C): of each channel (C, M), and of all together (M,)."""
     gain = each - reference[:, :, None]
     own = gain / reference.clamp_min(1e-3 * reference.mean().clamp_min(1e-300))[:, :, None]
     together = gain.sum(dim=1) / reference.sum(dim=1).clamp_min(1e-300)[:, None]
-    return (_standard_error(own, say) + company * _standard_error(together, say)) / 2
+    return _standard_error(own, say), _standard_error(together, say)
 
 
 def _standard_error(values: Tensor, weights: Tensor) -> Tensor:
