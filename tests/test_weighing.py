@@ -203,13 +203,14 @@ def test_random_walks_are_hardly_worse_off_than_with_their_last_value():
 def test_doubts_are_standard_errors_of_relative_gains(generator):
     errors = 1 + torch.rand(8, 2, 4, generator=generator, dtype=torch.float64)
     reference = errors[:, :, 2]
-    own, together = _doubt(errors, reference, torch.ones(8, dtype=torch.float64))
+    own, together, mean = _doubt(errors, reference, torch.ones(8, dtype=torch.float64))
     for m in range(4):
         for c in range(2):
             expected = ((errors[:, c, m] - reference[:, c]) / reference[:, c]).std() / 8**0.5
             torch.testing.assert_close(own[c, m], expected)
-        expected = ((errors[:, :, m].sum(1) - reference.sum(1)) / reference.sum(1)).std() / 8**0.5
-        torch.testing.assert_close(together[m], expected)
+        gains = 1 - errors[:, :, m].sum(1) / reference.sum(1)
+        torch.testing.assert_close(together[m], gains.std() / 8**0.5)
+        torch.testing.assert_close(mean[m], gains.mean())
 
 
 def test_a_channel_that_rests_in_some_blocks_casts_no_doubt():

@@ -3,11 +3,12 @@ r"""How much of each model is kept: a convex combination, in which models pay fo
 .. math:: \min_a \; a^\top E a + \sum_j s_j a_j, \qquad a_j \ge 0, \quad \sum_j a_j = 1 .
 
 `E` holds the mean products of the models' errors on blocks that they have not seen. :math:`s_j` is what model `j` pays for
-doubt: the standard error of its gain over the plainest linear model, the mean of a channel's own and that of all channels; or
-one and a half times that of all channels' gain over the best naive forecasts, whichever is more. (A channel's own gain over a
-naive forecast says little: where a channel rests in some blocks, naive forecasts make next to no error there.) The last value
-and the window's mean pay nothing. A model that gains less than it pays gets exactly nothing, unless its errors make up for
-those of others.
+doubt, the larger of two prices. One is the standard error of its gain over the plainest linear model, the mean of a channel's
+own and that of all channels. The other is `p`, twice the standard error of all channels' gain `g` over the best naive
+forecasts, or :math:`p^2 / g` once the gain is more than that: what clearly gains pays next to nothing. (A channel's own
+gain over a naive forecast says little: where a channel rests in some blocks, naive forecasts make next to no error there.)
+The last value and the window's mean pay nothing. A model that gains less than it pays gets exactly nothing, unless its errors
+make up for those of others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["stack"]
 # A combination below this share is nothing.
 LEAST = 0.005
 # Standard errors of its gain that a model pays: over the plainest linear model, and over the best naive forecast.
-CAUTION = (1.0, 1.5)
+CAUTION = (1.0, 2.0)
 
 
 def stack(
@@ -57,12 +58,15 @@ def stack(
     each = products.diagonal(dim1=2, dim2=3)  # (B, C, M)
     best = index_of_least(each[:, :, :naive].sum(dim=0).T)  # (C,)
     naive_errors = each[:, torch.arange(each.shape[1]), best]  # (B, C)
-    own, together = _doubt(each, each[:, :, plain], say)
-    price = CAUTION[0] * (own + company * together) / 2
-    over_naive = CAUTION[1] * _doubt(each, naive_errors, say)[1]  # (M,)
-    price[:, plain], over_naive[:naive] = 0.0, 0.0
     # Blocks that are shorter than a window and its horizon are fewer than they seem.
-    price = torch.maximum(price, over_naive) * max(1.0, span) ** 0.5
+    over_plain, over_naive = (caution * max(1.0, span) ** 0.5 for caution in CAUTION)
+    own, together, _ = _doubt(each, each[:, :, plain], say)
+    price = over_plain * (own + company * together) / 2
+    _, error, gain = _doubt(each, naive_errors, say)
+    doubt = over_naive * error  # (M,)
+    doubt = torch.where(gain > doubt, doubt * doubt / gain.clamp_min(1e-300), doubt)
+    price[:, plain], doubt[:naive] = 0.0, 0.0
+    price = torch.maximum(price, doubt)
     price[:, :2] = 0.0  # the plainest forecasts cost nothing
     total = products.sum(dim=0)
     least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
@@ -78,12 +82,16 @@ def stack(
     return shares, 1 - torch.tensordot(say / say.sum(), relative, dims=1)
 
 
-def _doubt(each: Tensor, reference: Tensor, say: Tensor) -> tuple[Tensor, Tensor]:
-    """Return standard errors of what models gain over a reference (B, C): of each channel (C, M), and of all together (M,)."""
-    gain = each - reference[:, :, None]
+def _doubt(each: Tensor, reference: Tensor, say: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return standard errors of what models gain over a reference (B, C), as a part of its error.
+
+    Of each channel (C, M), of all channels together (M,), and the mean gain of all together (M,).
+    """
+    gain = reference[:, :, None] - each
     own = gain / reference.clamp_min(1e-3 * reference.mean().clamp_min(1e-300))[:, :, None]
     together = gain.sum(dim=1) / reference.sum(dim=1).clamp_min(1e-300)[:, None]
-    return _standard_error(own, say), _standard_error(together, say)
+    mean = torch.tensordot(say / say.sum(), together, dims=1)
+    return _standard_error(own, say), _standard_error(together, say), mean
 
 
 def _standard_error(values: Tensor, weights: Tensor) -> Tensor:
