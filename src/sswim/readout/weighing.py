@@ -130,8 +130,10 @@ class _Weighing:
 
         both = [([b for b in numbers if b < left - gap], [b for b in numbers if b > left + gap]) for left in numbers]
         self.train = [solver(before + after) for before, after in both]
-        # Of the two sides, the one with more rows; None if there is one side only, which `train` knows already.
-        more = [max(sides, key=lambda side: sum(self.held[b].rows for b in side)) for sides in both]
+        # Of the two sides, the one with more rows; None if there is one side only, which `train` knows already. The past, if
+        # both have as many: rows that are hardly forgotten must not decide.
+        rows = [[sum(self.held[b].rows for b in side) for side in sides] for sides in both]
+        more = [before if old >= (1 - 1e-6) * new else after for (before, after), (old, new) in zip(both, rows, strict=True)]
         self.one_side = [solver(m) if all(sides) else None for m, sides in zip(more, both, strict=True)]
         # Every block has the same say, however large its errors: they are divided by those of the best naive forecast. But a
         # block in which next to nothing happens, so that naive forecasts make no errors, must not decide alone.
