@@ -7,6 +7,7 @@ from scipy.io import wavfile
 from sswim.data.cochlea import Cochlea, integrate_and_fire
 from sswim.data.events import as_events, is_events
 from sswim.datasets import load_fsdd
+from sswim.datasets.classified import SPOKEN, classified
 
 RATE = 8000
 
@@ -267,6 +268,14 @@ def test_damaged_fsdd(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match="damaged, it can ?not be read as an npz file .* Fetch it again"):
         load_fsdd(tmp_path)
+
+
+def test_options_of_dense_layers_do_not_leak_into_those_that_suit_spoken_digits():
+    """The kernel and the penalty were chosen together: a search, or another kernel, is another model."""
+    source = classified("fsdd")
+    used = {**source.ours, **source.suited}  # as `sswim classify` and the experiment put them together
+    assert used == SPOKEN and source.ours["kernel"] == "morlet-wide"
+    assert used["kernel"] == "hat" and used["readout"].regularization.value == 30.0 and used["hidden"][0].pool == 8
 
 
 def test_spoken_digits(real_data):
