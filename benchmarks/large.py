@@ -120,8 +120,8 @@ def executors(who=WHO):
     for name, rows, options in (
         ("default, 32 channels, 18,700 rows", series(18700, 32), {}),
         (
-            "paper's model, 4 channels, 8,000 rows",
-            series(8000, 4),
+            "paper's model, 4 channels, 24,000 rows",
+            series(24000, 4),
             {"readout": Trajectory(assembly="exact"), "channels": "joint", "hidden": (500,)},
         ),
     ):
