@@ -235,7 +235,7 @@ def mse(part: Sums, weights: Tensor) -> float:
 
 def measure(name: str, codes: Sequence[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the facts of a set, and one line for each of some codes."""
-    cut = split_ltsf(load_ltsf(name), WINDOW, HORIZON, ltsf_set(name).month)
+    cut = split_ltsf(load_ltsf(name).to_numpy(), WINDOW, HORIZON, ltsf_set(name).month)
     train, held_out = cut.known[: cut.borders.train], cut.known[cut.borders.train - WINDOW :]
     clipped = train.clip(*find_outliers(torch.from_numpy(train)))
     every = max(1, train.size // SAMPLES)

@@ -30,8 +30,9 @@ from sswim.data.filled import FilledRows
 from sswim.data.rows import RunsOfRows, StoredRows, Unread, find_runs
 from sswim.data.scaling import SCALINGS
 from sswim.data.series import as_series
+from sswim.data.starts import Starts
 from sswim.data.statistics import BlockStatistics
-from sswim.data.windows import SeriesWindows, Starts
+from sswim.data.windows import SeriesWindows
 from sswim.datasets import load_wind_farm
 from sswim.machine import one_thread
 from sswim.sampling import random_order

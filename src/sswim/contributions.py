@@ -6,19 +6,20 @@ The output of a readout with lags is linear in its features, so a forecast is a 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from sswim.data.future import Future
+from sswim.data.future import Ahead, Future
 from sswim.data.series import SeriesLike, is_several
 from sswim.data.times import continue_index
 from sswim.forecasts import ForecastModel
 from sswim.readout.lags import Features, LagReadout
 
-__all__ = ["SOURCES", "contributions"]
+__all__ = ["SOURCES", "contributions", "contributions_of"]
 
 SOURCES = (
     "level",
@@ -28,19 +29,28 @@ SOURCES = (
     "sampled neurons",
     "covariates",
     "known ahead",
+    "calendar",
     "other channels",
     "constant",
     "floor",
 )
 
 
-@torch.no_grad()
 def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) -> pd.DataFrame | list[pd.DataFrame]:
     """Return how much each source adds to the forecasts that follow on one or several series, in the data's own units."""
+    series, rows, ahead = model.last(X, future)
+    tables = contributions_of(model, rows, ahead, [part.indexes[-1] for part in series])
+    return tables if is_several(X) else tables[0]
+
+
+@torch.no_grad()
+def contributions_of(
+    model: ForecastModel, rows: Sequence[Tensor], ahead: Ahead, indexes: Sequence[pd.Index | None]
+) -> list[pd.DataFrame]:
+    """Return how much each source adds to the forecasts that follow on rows (rows, columns) with some labels."""
     readout = model.network.readout
     if not isinstance(readout, LagReadout):
         raise ValueError("contributions needs a Forecaster fitted with readout='direct'.")
-    series, rows, ahead = model.last(X, future)
     samples, encoder = model.last_windows(rows, ahead), model.encoder
     readout = copy.deepcopy(readout).double()
     everything = slice(0, len(samples))
@@ -49,7 +59,7 @@ def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) ->
     seen = readout.look(spikes, model.rows_read(samples, everything, x), samples.ahead(everything))
     moving, last = list(encoder.moving), torch.stack([r[-1, encoder.channels] for r in rows]).numpy()
     span = encoder.span[moving]
-    level = seen.level.reshape(len(series), 1, -1).cpu().numpy() * span + encoder.offset[moving]
+    level = seen.level.reshape(len(rows), 1, -1).cpu().numpy() * span + encoder.offset[moving]
     found = {}
     for name, output in _parts(readout, seen).items():
         found[name] = encoder.spread(_by_channel(output, samples.batch, readout.horizon).cpu().numpy() * span)
@@ -58,11 +68,11 @@ def contributions(model: ForecastModel, X: SeriesLike, future: Future = None) ->
     found["floor"] = np.maximum(total, model.floors(rows)[:, None]) - total
     names = encoder.channels if model.columns is None else [model.columns[c] for c in encoder.channels]
     tables = []
-    for n, part in enumerate(series):
-        index = pd.RangeIndex(model.horizon) if part.indexes[-1] is None else continue_index(part.indexes[-1], model.horizon)
+    for n, labels in enumerate(indexes):
+        index = pd.RangeIndex(model.horizon) if labels is None else continue_index(labels, model.horizon)
         both = pd.MultiIndex.from_product([index, names], names=["row", "channel"])
         tables.append(pd.DataFrame({name: found[name][n].ravel() for name in SOURCES}, index=both))
-    return tables if is_several(X) else tables[0]
+    return tables
 
 
 def _by_channel(output: Tensor, members: int, horizon: int) -> Tensor:
@@ -81,6 +91,7 @@ def _parts(readout: LagReadout, seen: Features) -> dict[str, Tensor]:
         only[:, at[name]] = reduced[:, at[name]] if values is None else values
         return readout(only)
 
+    timed = bool(seen.clock.shape[1])
     own = {name: _own(readout, reduced, name) for name in ("last", "lags", "heights")}
     others = sum((output(name) - mine for name, mine in own.items()), torch.zeros_like(own["last"]))
     found = {"level": own["heights"], "last value": own["last"], "own lags": own["lags"], "constant": output("one")}
@@ -101,7 +112,7 @@ def _parts(readout: LagReadout, seen: Features) -> dict[str, Tensor]:
         found["own lags"], found["level"] = found["own lags"] + lags, found["level"] + height
         others = others + output("common") - lags - height
     found["other channels"] = others
-    found["known ahead"] = output("ahead")
+    found["known ahead"], found["calendar"] = output("ahead"), output("clock") if timed else torch.zeros_like(others)
     return found
 
 

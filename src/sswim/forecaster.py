@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from sswim.data.calendar import Calendar
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.future import Future
 from sswim.data.past import SeriesPast, cut_windows
 from sswim.data.scaling import SCALINGS, Scaling
-from sswim.data.series import Breaks, SeriesLike, as_series, find_columns, is_several, with_gaps
-from sswim.data.windows import Split, Starts, kept_for_training
+from sswim.data.series import Breaks, Series, SeriesLike, as_series, find_columns, is_several, with_gaps
+from sswim.data.starts import Starts
+from sswim.data.windows import Split, kept_for_training
 from sswim.forecasts import ForecastModel, Forecasts
 from sswim.gradient.training import TRAININGS, Gradient, improve, start_from_scratch
 from sswim.inspection import InspectableForecaster
@@ -227,6 +229,7 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
             shared=self.channels == "shared",
             window=self.window,
             precise=self.dtype == "float64",
+            calendar=self._calendar(series, options),
             add=self._adder(),
         )
         encoder.warn_of_constants(series.columns)
@@ -276,14 +279,22 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
         mistakes.report()
         return options
 
+    def _calendar(self, series: Series, options: _Options) -> Calendar | None:
+        """Return what forecasts may know of the time of day, week and year."""
+        if not isinstance(options.readout, Direct) or not options.readout.calendar or options.training is not None:
+            return None
+        times = series.times()
+        return None if times is None else Calendar.of(times, [len(segment) for segment in series.segments])
+
     def _network(self, encoder: SeriesEncoder, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""
         shared, channels = self.channels == "shared", len(encoder.moving)
         scratch = options.training is not None and options.training.from_scratch
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
+        clock = 0 if encoder.calendar is None else encoder.calendar.features
         outputs, sharing = (1, 0 if scratch else channels) if shared else (channels, 0)
         sizes = encoder.inputs, outputs, self.window, self.horizon, self.hidden, sharing, run.budget, dtype
-        shape = Shape(*sizes, len(encoder.covariates), len(encoder.known), encoder.scaling.kind)
+        shape = Shape(*sizes, len(encoder.covariates), len(encoder.known), clock, encoder.scaling.kind)
         network = SpikingNetwork(
             encoder.inputs,
             outputs,
@@ -336,7 +347,7 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
         """
         check_is_fitted(self)
         self.model_.half_width(coverage)  # a wrong coverage is told before the work
-        forecast, rows = self.model_.predict(X, future)
+        forecast, rows = self.model_.predict(X, future, timed=True)
         return self.model_.bounds(forecast, coverage, rows)
 
     def stream(self, X: SeriesLike | None = None) -> ForecastStream:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sswim.data.encoder import SeriesEncoder
-from sswim.data.future import Future, FutureReader
+from sswim.data.future import NOTHING, Ahead, Future, FutureReader
 from sswim.data.past import SeriesPast
 from sswim.data.rows import read_windows
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, is_several
@@ -100,18 +100,57 @@ class ForecastModel:
         series.check_channels(self.encoder.columns, self.columns, "Forecaster")
         return series
 
-    def last(self, X: SeriesLike, future: Future = None) -> tuple[list[Series], list[Tensor], list[np.ndarray]]:
+    @property
+    def reads_calendar(self) -> bool:
+        """Whether forecasts depend on the time of day, week or year."""
+        readout = self.network.readout
+        return isinstance(readout, LagReadout) and bool((readout.weights[:, readout.parts["clock"]] != 0).any())
+
+    def timeless(self) -> ForecastModel:
+        """Return the model for rows whose times are not known."""
+        readout = self.network.readout
+        if self.encoder.calendar is None or not isinstance(readout, LagReadout):
+            return self
+        network = copy.copy(self.network)
+        network._modules = {**network._modules, "readout": readout.without_clock()}
+        return replace(self, network=network, encoder=replace(self.encoder, calendar=None))
+
+    def check_times(self, series: Series, what: str) -> None:
+        """Refuse a series whose rows have no times, if `what` the model does needs them."""
+        if self.encoder.calendar is not None and series.times() is None:
+            raise ValueError(
+                f"X: this model reads the time of day, week or year, and {what} need rows with times: pass a DataFrame with a "
+                "DatetimeIndex, as to fit, or fit with readout=Direct(calendar=False)."
+            )
+
+    def last(self, X: SeriesLike, future: Future = None) -> tuple[list[Series], list[Tensor], Ahead]:
         """Return each of one or several series, the rows of its last segment, and what is known ahead of it."""
         several = is_several(X)
         parts = [self.series(part) for part in (list(X) if several else [X])]  # type: ignore[arg-type]
         for number, series in enumerate(parts):
             series.check_window(self.window, f"series[{number}]" if several else "series")
-        ahead = self.future.several(future, parts, one=not several)
+        known = self.future.several(future, parts, one=not several)
+        ahead = Ahead(known, self._last_times(parts) if self.reads_calendar else [])
         return parts, [torch.from_numpy(series.segments[-1][-self.window :]) for series in parts], ahead
 
-    def predict(self, X: SeriesLike, future: Future = None) -> tuple[Forecasts, list[Tensor]]:
-        """Return the forecasts that follow on one or several series, as the user gave these, and the rows they follow on."""
+    def _last_times(self, parts: Sequence[Series]) -> list[int]:
+        """Return the wall-clock times of the last rows of several series; none if none of them has times."""
+        found = [Ahead.last_time(series) for series in parts]
+        times = [time for time in found if time is not None]
+        if times and len(times) < len(found):
+            raise ValueError(
+                "X: some of these series have times, and others have none. Pass those without in a list of their own."
+            )
+        return times
+
+    def predict(self, X: SeriesLike, future: Future = None, *, timed: bool = False) -> tuple[Forecasts, list[Tensor]]:
+        """Return the forecasts that follow on one or several series, as the user gave these, and the rows they follow on.
+
+        With `timed`, rows must have times if forecasts depend on them.
+        """
         several, (series, rows, ahead) = is_several(X), self.last(X, future)
+        if timed and self.reads_calendar and not ahead.times:
+            self.check_times(series[0], "intervals")
         values = self.forecast(rows, ahead)
         if several and not isinstance(X, (list, tuple)):
             return values, rows
@@ -204,7 +243,8 @@ class ForecastModel:
                 f"series: too short to test on. A window and its horizon take {self.window} + {self.horizon} rows without a "
                 f"gap, the longest segment has {longest}."
             )
-        samples = SeriesWindows(self.encoder, self.encoder.segments(rows, self.memory), self.window, self.horizon)
+        segments, times = self.encoder.segments(rows, self.memory), series.times() if self.reads_calendar else None
+        samples = SeriesWindows(self.encoder, segments, self.window, self.horizon, ends=times)
         for index, y in self._forecasts(samples):
             seen = read_windows(rows, samples.starts[index], self.window + self.horizon)[:, :, self.encoder.channels]
             yield seen[:, self.window :].numpy(), self.encoder.forecast(y, seen[:, : self.window])
@@ -222,11 +262,8 @@ class ForecastModel:
             errors.update(truth, forecast)
         return errors.result(None if self.columns is None else [self.columns[c] for c in self.encoder.channels])
 
-    def forecast(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> np.ndarray:
-        """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns).
-
-        `ahead` holds the covariates (horizon, known) that are known ahead of each series, if there are any.
-        """
+    def forecast(self, rows: Sequence[Tensor], ahead: Ahead = NOTHING) -> np.ndarray:
+        """Return the forecasts (series, horizon, channels) that follow on each of several series (rows, columns)."""
         last = torch.stack([r[-self.window :, self.encoder.channels] for r in rows])
         found = self._forecasts(self.last_windows(rows, ahead))
         return np.concatenate([self.encoder.forecast(y, last[index]) for index, y in found])
@@ -235,16 +272,18 @@ class ForecastModel:
         """Return what the forecasts that follow on several series (rows, columns) stay above, (series, channels)."""
         return self.encoder.floors(torch.stack([r[-self.window :, self.encoder.channels] for r in rows]))
 
-    def last_windows(self, rows: Sequence[Tensor], ahead: Sequence[np.ndarray] = ()) -> SeriesWindows:
+    def last_windows(self, rows: Sequence[Tensor], ahead: Ahead = NOTHING) -> SeriesWindows:
         """Return the last window of each of several series (rows, columns)."""
         last = [r[-self.window :] for r in rows]
         if self.encoder.known:
             # What is not known of the rows ahead is never looked at.
             after = torch.zeros(len(rows), self.horizon, self.encoder.columns, dtype=torch.float64)
-            after[:, :, list(self.encoder.known)] = torch.from_numpy(np.stack(ahead))
+            after[:, :, list(self.encoder.known)] = torch.from_numpy(np.stack(ahead.known))
             last = [torch.cat([r, a]) for r, a in zip(last, after, strict=True)]
         segments = [self.encoder(r) for r in last]
-        return SeriesWindows(self.encoder, segments, self.window, self.horizon if self.encoder.known else 0)
+        times = torch.tensor(ahead.times, dtype=torch.long)
+        ends = times.__getitem__ if len(times) else None
+        return SeriesWindows(self.encoder, segments, self.window, self.horizon if self.encoder.known else 0, ends=ends)
 
     def summary(self) -> Summary:
         """Return what was fitted and how."""
@@ -262,13 +301,16 @@ class ForecastModel:
 
         `bits` are those of a weight. Default: 32, or 64 with float64. With `sparse`, weights of 0 cost no operations.
         """
-        network, encoder, ahead = self.network, self.encoder, self.horizon if self.encoder.known else 0
+        series, ahead = self.series(X, breaks), self.horizon if self.encoder.known else 0
         needed = self.window + ahead
-        rows = [segment for segment in self.series(X, breaks).segments if len(segment) >= needed]
+        rows = [segment for segment in series.segments if len(segment) >= needed]
         if not rows:
             what = "window and horizon" if ahead else "window"
             raise ValueError(f"series: a forecast needs {needed} rows ({what}) without a gap.")
-        samples = SeriesWindows(encoder, encoder.segments(rows, self.memory), self.window, ahead)
+        times = series.times() if self.reads_calendar else None
+        network, encoder = self.network if times else self.timeless().network, self.encoder
+        times = times and [t for t, segment in zip(times, series.segments, strict=True) if len(segment) >= needed]
+        samples = SeriesWindows(encoder, encoder.segments(rows, self.memory), self.window, ahead, ends=times)
         count = len(samples) // samples.batch
         picked = torch.linspace(0, count - 1, min(windows, count)).round().long().unique()
 
@@ -277,7 +319,8 @@ class ForecastModel:
                 index = (part[:, None] * samples.batch + torch.arange(samples.batch)).flatten()
                 yield Seen(samples.inputs(index), samples.past(index), samples.ahead(index))
 
-        layers, seen = count_network(network, batches(), Setting.of(network, bits, sparse, network.outputs))
+        clocks = () if times is None or encoder.calendar is None else tuple(encoder.calendar.clocks)
+        layers, seen = count_network(network, batches(), Setting.of(network, bits, sparse, network.outputs, clocks))
         channels, others, outputs = len(encoder.moving), len(encoder.covariates), network.outputs
         job = Job(
             ridge_inputs=self.window * (1 + others),  # a channel's own rows, and covariates

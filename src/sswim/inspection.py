@@ -28,7 +28,7 @@ class InspectableForecaster(Estimator[ForecastModel]):
 
         For a direct readout. The sources are the ``"level"`` of the window, its ``"last value"``, the channel's ``"own lags"``,
         ``"single neurons"`` of its populations, ``"sampled neurons"``, ``"covariates"``, covariates ``"known ahead"``,
-        ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it.
+        the ``"calendar"``, ``"other channels"``, a ``"constant"``, and what the ``"floor"`` adds to values below it.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from sswim.classifier import Classifier
 from sswim.data.events import ExactEvents
-from sswim.data.future import Future
+from sswim.data.future import Ahead, Future
 from sswim.data.series import SeriesLike
 from sswim.data.times import continue_index
 from sswim.data.windows import SeriesWindows, batches
@@ -73,12 +73,10 @@ def plot_forecast(
     at = len(data) - horizon if at is None else at
     if not window <= at <= len(data):
         raise ValueError(f"at must lie between window={window} and the number of rows, {len(data)}, got {at}.")
-    number, known = _forecast_number(model, column, channel), list(model.model_.encoder.known)
-    if known and future is None:
-        future = data[at : at + horizon, known]
-    elif known:
-        future = model.model_.future(future)
-    forecast = np.asarray(model.predict(data[:at], future))[:, number]
+    number, rows = _forecast_number(model, column, channel), [torch.from_numpy(data[at - window : at])]
+    given = model.model_.future(future) if model.model_.encoder.known and future is not None else None
+    forecasts = model.model_.forecast(rows, _ahead(model, series, data, [at], given))
+    forecast = forecasts[0, :, number]
     ax = axes(ax, (9, 3))
     places = _time_axis(ax, model, series, at)
     past, ahead = places[:window], places[window:]
@@ -87,7 +85,7 @@ def plot_forecast(
     ax.plot(ahead[: len(truth)], truth, color="black", lw=1.4, label="truth")
     ax.plot(ahead, forecast, color=RED, lw=1.8, label="forecast")
     if model.model_.has_intervals:
-        low, high = (np.asarray(bound)[:, number] for bound in model.predict_interval(data[:at], future=future))
+        low, high = (bound[:, number] for bound in model.model_.bounds(forecasts[0], 0.9, rows))
         ax.fill_between(ahead, low, high, color=RED, alpha=0.18, lw=0, label="90 % interval")
     ax.axvline((past[-1] + ahead[0]) / 2, color="0.8", lw=0.8)
     ax.set_ylabel(_name(model, column))
@@ -126,14 +124,14 @@ def plot_backtest(
     """
     fitted = model.model_
     data, column = _pick(model, series, channel)
-    window, horizon, known = fitted.window, fitted.horizon, list(fitted.encoder.known)
+    window, horizon = fitted.window, fitted.horizon
     step = check_integer("step", horizon if step is None else step, 1)
     number = _forecast_number(model, column, channel)
     starts = range(window, len(data) - horizon + 1, step)
     if not starts:
         raise ValueError(f"series: too short. A window and its horizon take {window} + {horizon} rows, got {len(data)}.")
     rows = [torch.from_numpy(data[at - window : at]) for at in starts]
-    forecasts = fitted.forecast(rows, [data[at : at + horizon, known] for at in starts] if known else ())
+    forecasts = fitted.forecast(rows, _ahead(model, series, data, starts))
     ax, times = axes(ax, (10, 3.4)), _times(model, series)
     when = np.arange(len(data)) if times is None else _at_dates(ax, times)
     ax.plot(when[window:], data[window:, column], color="black", lw=1, label="what came")
@@ -354,6 +352,17 @@ def _times(model: Forecaster, series: SeriesLike) -> pd.DatetimeIndex | None:
     index = model.model_.series(series).labels(-1)
     index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
     return index if isinstance(index, pd.DatetimeIndex) else None
+
+
+def _ahead(
+    model: Forecaster, series: SeriesLike, data: np.ndarray, starts: Sequence[int], future: np.ndarray | None = None
+) -> Ahead:
+    """Return what is known ahead of forecasts that start at some rows of the last segment; default: the rows themselves."""
+    fitted = model.model_
+    known, checked = list(fitted.encoder.known), fitted.series(series)
+    ahead = [data[at : at + fitted.horizon, known] if future is None else future for at in starts] if known else []
+    times = checked.times() if fitted.reads_calendar else None
+    return Ahead(ahead, [] if times is None else times[-1].at(np.array(starts) - 1).tolist())
 
 
 def _at_dates(ax: Axes, times: pd.DatetimeIndex) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ class WeighedTable:
     penalties: tuple[Tensor, ...]
     shares: Tensor
     gains: Tensor
+    timeless: Tensor | None = field(default=None, metadata={"later": True})
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _pack_weighed(weighed: Weighed) -> WeighedTable:
     bases = tuple(-1 if m.base is None else next(i for i, b in enumerate(models) if b is m.base) for m in models)
     names, sizes = tuple(m.name for m in models), tuple(m.size for m in models)
     shared, penalties = tuple(m.shared for m in models), tuple(m.penalty for m in models)
-    return WeighedTable(names, bases, sizes, shared, penalties, weighed.shares, weighed.gains)
+    return WeighedTable(names, bases, sizes, shared, penalties, weighed.shares, weighed.gains, weighed.timeless)
 
 
 def _pack_sums(s: Sums) -> SumsTable:
@@ -226,7 +227,11 @@ def _unpack_weighed(table: WeighedTable, readout: LagReadout) -> Weighed:
         _check(sizes=(size, (features,)), penalties=(penalty, (1 if shared else channels,)))
         models.append(Model(name, models[base], size, shared, penalty))
     _check(shares=(table.shares, (channels, count)), gains=(table.gains, (count,)))
-    return Weighed(models, table.shares, table.gains, naive, readout.parts["one"].start)
+    if (table.timeless is None) != (readout.sizes.clock == 0):
+        raise Damaged("shares for windows without times belong to models that read the calendar")
+    if table.timeless is not None:
+        _check(timeless=(table.timeless, (channels, count)))
+    return Weighed(models, table.shares, table.gains, naive, readout.parts["one"].start, table.timeless)
 
 
 def _unpack_sums(table: SumsTable, features: int, outputs: int, horizon: int) -> Sums:

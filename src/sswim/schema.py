@@ -19,6 +19,7 @@ from torch import Tensor
 from sswim import classes, data, forecasts, gradient, network, options, readout, regression, report, sampling, steps
 from sswim.classes import ClassModel
 from sswim.data import encoder, inputs
+from sswim.data.calendar import Calendar
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder
@@ -206,7 +207,7 @@ class NetworkSettings:
         single = len(network.Population(read.population).spread_out(neurons)) if neurons else 0
         bins = len(lag_bins(sizes.window)) - 1
         extra, common = (2 * single + sizes.covariates) * bins + sizes.traces, sizes.groups * (bins + 1)
-        features = (2 + sizes.lags) * sizes.outputs + 1 + sizes.extra + sizes.common + sizes.ahead
+        features = (2 + sizes.lags) * sizes.outputs + 1 + sizes.extra + sizes.common + sizes.ahead + sizes.clock
         codes = sizes.known * (1 + single) * sizes.horizon
         shapes = {
             "weights": (sizes.groups, features, sizes.horizon * sizes.outputs),
@@ -233,7 +234,7 @@ CLASSES: dict[str, type] = {
     if isinstance(getattr(module, name), type) and dataclasses.is_dataclass(getattr(module, name))
 } | {
     made.__name__: made
-    for made in (LagSizes, LagSettings, NetworkSettings, Profile, TraceSettings, VoltageSettings, *TABLES)
+    for made in (Calendar, LagSizes, LagSettings, NetworkSettings, Profile, TraceSettings, VoltageSettings, *TABLES)
 }  # fmt: skip
 
 
@@ -316,8 +317,9 @@ def _check_series(model: ForecastModel) -> None:
     if isinstance(out, LagReadout):
         groups = len(series.moving) if series.shared else 1
         # A network that is trained from scratch has one set of weights for all channels.
-        inputs = out.sizes.covariates, out.sizes.known
-        if out.sizes.groups not in {groups, 1} or inputs != (len(series.covariates), len(series.known)):
+        inputs = out.sizes.covariates, out.sizes.known, out.sizes.clock
+        waves = 0 if series.calendar is None else series.calendar.features
+        if out.sizes.groups not in {groups, 1} or inputs != (len(series.covariates), len(series.known), waves):
             raise Damaged("the network's output and the encoder have different sizes")
     check_choice("missing", model.missing, ("error", "interpolate"))
     if model.columns is not None and len(set(model.columns)) != columns:

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from sswim.data.future import Future
+from sswim.data.calendar import wall_clock
+from sswim.data.future import Ahead, Future
 from sswim.data.times import step_of
 from sswim.forecasts import ForecastModel
 
@@ -113,11 +114,13 @@ class ForecastStream:
         complete = not np.isnan(np.where(np.isnan(values), before, values)).any()  # every column has had a value
         ready = complete and len(self._past) + missing + 1 >= model.window
         # Everything is checked before the row is taken: a call that fails changes nothing.
-        ahead = [model.future(future, self._following(time))] if ready and model.encoder.known else []
+        known = [model.future(future, self._following(time))] if ready and model.encoder.known else []
+        now = self._now(time, missing)
+        ahead = Ahead(known, [] if now is None else wall_clock(pd.DatetimeIndex([now])).tolist())
         for _ in range(missing):
             self._take(np.full_like(values, np.nan))
         self._take(values)
-        self._time, self._step = self._after(time)
+        self._time, self._step = self._after(now)
         self._forecast = model.forecast([torch.from_numpy(self._past)], ahead)[0] if ready else None
         return self._forecast
 
@@ -154,6 +157,12 @@ class ForecastStream:
         if time is None or self._time is None or self._step is not None:
             return time, self._step
         return time, time - self._time
+
+    def _now(self, time: pd.Timestamp | None, missing: int) -> pd.Timestamp | None:
+        """Return the time of a row: its own, or that which follows on the last one; None if neither is known."""
+        if time is not None or self._time is None or self._step is None:
+            return time
+        return self._time + (missing + 1) * self._step
 
     def _following(self, time: pd.Timestamp | None) -> pd.DatetimeIndex | None:
         """Return the times of the rows ahead of one at `time`, if the step is known."""

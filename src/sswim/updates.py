@@ -91,6 +91,7 @@ class SeriesUpdate:
     """New rows for a fitted forecaster, which follow on what is past, as windows."""
 
     def __init__(self, model: ForecastModel, series: Series, past: SeriesPast) -> None:
+        model.check_times(series, "updates")
         self.encoder = model.encoder.moved(series.rows())
         self.samples, self.past = cut_windows(self.encoder, series, past, model.window, model.horizon, model.memory)
         held_out = torch.from_numpy(past.held_out(sum(self.samples.recordings)))
@@ -111,7 +112,8 @@ def update_series(model: ForecastModel, series: Series, forget: float | None, ru
     """Return the model with rows that follow on those seen so far."""
     record, past = _record(model.report.solution, "partial_fit"), _past(model)
     if past.follows(series.labels(0, LABELS)):
-        series = replace(series, segments=[after(past.rows, series.segments[0]), *series.segments[1:]])
+        indexes = [past.before(series.indexes[0], len(series.segments[0])), *series.indexes[1:]]
+        series = replace(series, segments=[after(past.rows, series.segments[0]), *series.segments[1:]], indexes=indexes)
     new, network = SeriesUpdate(model, series, past), copy.deepcopy(model.network)
     if not len(new.samples):  # rows of no whole window yet
         return replace(model, past=new.past)
@@ -232,6 +234,7 @@ def _check_same(mine: SpikingNetwork, other: SpikingNetwork) -> None:
 
 def _check_encoders(mine: SeriesEncoder, other: SeriesEncoder) -> None:
     """Refuse another scaling."""
-    for name in ("low", "high", "offset", "span", "covariates", "known", "resting", "moving", "scaling", "shared", "window"):
+    names = "low high offset span covariates known resting moving scaling shared window calendar"
+    for name in names.split():
         if not np.array_equal(getattr(mine, name), getattr(other, name)):
             raise ValueError(f"merge: the models scale series in other ways ({name} differs), so their sums do not add up.")

@@ -204,8 +204,8 @@ def _split(data: str, window: int, horizon: int) -> LtsfSplit:
     if _other(data):
         if SERIES[data].breaks is not None:
             raise ValueError(f"data must be one segment of rows, but {data!r} begins anew every {SERIES[data].breaks} rows.")
-        return split_ltsf(load_series(data), window, horizon)
-    return split_ltsf(load_ltsf(data), window, horizon, ltsf_set(data).month)
+        return split_ltsf(load_series(data).to_numpy(), window, horizon)
+    return split_ltsf(load_ltsf(data).to_numpy(), window, horizon, ltsf_set(data).month)
 
 
 def _version(package: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sswim.data.calendar import Calendar
 from sswim.data.rows import Rows, RunsOfRows, Unread
 from sswim.data.scaling import RELATIVE, Scaling
 from sswim.data.statistics import Adder, BlockStatistics, find_outliers, look_through, look_trimmed
@@ -84,6 +85,8 @@ class SeriesEncoder:
     moving : tuple of int
         Columns that the network forecasts, in its own order. Channels that share a network have an order that their values
         tell, so that it does not matter in which order they are given.
+    calendar : Calendar or None
+        What the output knows of the time of day, week and year.
     """
 
     low: np.ndarray
@@ -100,6 +103,7 @@ class SeriesEncoder:
     known: tuple[int, ...] = ()
     resting: tuple[int, ...] = ()
     moving: tuple[int, ...] = ()
+    calendar: Calendar | None = field(default=None, metadata={"later": True})
 
     @classmethod
     def fit(
@@ -113,6 +117,7 @@ class SeriesEncoder:
         shared: bool,
         window: int,
         precise: bool,
+        calendar: Calendar | None = None,
         add: Adder | None = None,
     ) -> Self:
         """Take range, scale and floor from the rows (rows, columns) of the training windows: the first `trained` of all rows.
@@ -139,7 +144,7 @@ class SeriesEncoder:
         if shared and len(moving) > 1:
             moving = whole.sort(moving)
         seen = tuple(covariates), scaling, shared, window, precise, tuple(known), tuple(resting), tuple(moving)
-        return cls(low, high, outliers, offset, span, floor, *seen)
+        return cls(low, high, outliers, offset, span, floor, *seen, calendar)
 
     def warn_of_constants(self, names: Sequence[Hashable] | None) -> None:
         """Warn of columns that never move in the training windows."""

@@ -12,10 +12,35 @@ import pandas as pd
 from sswim.data.series import Series, as_series
 from sswim.data.times import continue_index
 
-__all__ = ["Future", "FutureReader"]
+__all__ = ["NOTHING", "Ahead", "Future", "FutureReader"]
 
 Future = npt.ArrayLike | pd.DataFrame | pd.Series | Sequence[npt.ArrayLike | pd.DataFrame | pd.Series] | None
 TIMES = (pd.DatetimeIndex, pd.PeriodIndex)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is known ahead of several series.
+
+    Attributes
+    ----------
+    known : sequence of array of shape (horizon, known)
+        Covariates that are known ahead of each series; empty if there are none.
+    times : sequence of int
+        Wall-clock time of each series' last row, in seconds; empty if nothing depends on it.
+    """
+
+    known: Sequence[np.ndarray] = ()
+    times: Sequence[int] = ()
+
+    @staticmethod
+    def last_time(series: Series) -> int | None:
+        """Return the wall-clock time of a series' last row, if it has one."""
+        times = series.times()
+        return None if times is None else int(times[-1].at(np.array([len(series.segments[-1]) - 1]))[0])
+
+
+NOTHING = Ahead()
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,16 @@ class SeriesPast:
                 raise ValueError(f"series: rows must have the step of the fit, {was}, got {now}. Resample them.")
         return bool(times[0] == continue_index(before, 1)[0])
 
+    def before(self, index: pd.Index | None, rows: int) -> pd.Index | None:
+        """Return the labels of new rows that follow right on the last ones, with those of these. Those without go on."""
+        times, count = _times(index), min(len(self.labels), len(self.rows))
+        if not count or (times is None and len(self.labels) < 2):
+            return index
+        if times is None:
+            times = pd.DatetimeIndex(continue_index(pd.DatetimeIndex(list(self.labels)), rows))
+        known = pd.DatetimeIndex(list(self.labels[-count:]))
+        return (known if times.tz is None else known.tz_convert(times.tz)).append(times)
+
     def after(self, series: Series, counts: Sequence[int], span: int) -> SeriesPast:
         """Return where a series ends whose first segment begins with the rows of this one; `counts` of windows are new."""
         last = series.segments[-1]
@@ -97,7 +107,8 @@ def cut_windows(
 ) -> tuple[SeriesWindows, SeriesPast]:
     """Return the windows of a series that follows on what is past, without outliers, and where it ends; `memory` in bytes."""
     segments = encoder.segments(series.segments, memory, trim=True)
-    samples = SeriesWindows(encoder, segments, window, horizon, past.stride)
+    times = None if encoder.calendar is None else series.times()
+    samples = SeriesWindows(encoder, segments, window, horizon, past.stride, times)
     counts = [past.windows(len(segment), window + horizon) for segment in series.segments]
     ends = np.cumsum([0, *series.parts])
     samples.recordings = [sum(counts[a:b]) for a, b in zip(ends, ends[1:], strict=False)]

@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from sswim.data.calendar import RowTimes, row_times
 from sswim.data.filled import FilledRows
 from sswim.data.rows import MOST, Rows, RowSource, RunsOfRows, StoredRows
 from sswim.data.stored import open_rows
@@ -72,6 +73,10 @@ class Series:
             return index
         found = segment.source.index(segment.first, segment.last if most is None else min(segment.first + most, segment.last))
         return None if found is None else _labels(found, segment.name)
+
+    def times(self) -> list[RowTimes] | None:
+        """Return the times of all rows; None if some have none."""
+        return row_times(self.segments, self.indexes, _labels)
 
     def rows(self, ranges: Sequence[tuple[int, int, int]] | None = None) -> Tensor | RunsOfRows:
         """Return all rows, or some given as (segment, first, last), joined: not read yet, if any segment is stored."""

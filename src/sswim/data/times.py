@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pandas as pd
 
-__all__ = ["continue_index", "index_breaks", "parse_times", "step_of"]
+__all__ = ["continue_index", "even_times", "index_breaks", "parse_times", "step_of"]
 
 
 def parse_times(text: pd.Series, *, day_first: bool = False) -> pd.Series:
@@ -97,6 +97,22 @@ def _frequency(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | None:
 def step_of(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | pd.Timedelta:
     """Return what lies between neighbouring times of at least two."""
     return (_frequency(index) if len(index) > 2 else index.freq) or index[-1] - index[-2]
+
+
+def even_times(index: pd.Index) -> pd.DatetimeIndex | None:
+    """Return as many times from the first one of `index` on, at its commonest step; None if its labels are no times.
+
+    Examples
+    --------
+    >>> with_gap = pd.date_range("2024-01-01", periods=4, freq="h").delete(2)
+    >>> even_times(with_gap)[-1]
+    Timestamp('2024-01-01 02:00:00')
+    """
+    if not isinstance(index, pd.DatetimeIndex) or len(index) < 2:
+        return None
+    frequency = _frequency(index) if len(index) > 2 else None
+    usual = index.to_series().diff().mode().iloc[0] if frequency is None else frequency
+    return pd.date_range(index[0], periods=len(index), freq=usual)
 
 
 def continue_index(index: pd.Index | None, steps: int) -> pd.Index:

@@ -12,8 +12,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sswim.data.calendar import RowTimes, WindowEnds
 from sswim.data.encoder import Encoded, SeriesEncoder
 from sswim.data.rows import Unread, find_runs
+from sswim.data.starts import Starts, TimedWindows
 from sswim.network.network import Inputs
 
 __all__ = [
@@ -215,49 +217,6 @@ class Split:
         return Split(train, held_out, whole)
 
 
-class Starts:
-    """The first row of every `stride`-th window, counted over all segments, without a list of them.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        Rows of each segment. Segments that are too short for a window are ignored.
-    span : int
-        Rows of a window and its horizon.
-    stride : int
-
-    Examples
-    --------
-    >>> starts = Starts([6, 2, 5], span=4, stride=2)
-    >>> len(starts), starts[torch.tensor([1, 2])].tolist(), starts.covered(3)
-    (3, [2, 8], [(0, 0, 6), (2, 0, 4)])
-    """
-
-    def __init__(self, lengths: Sequence[int], span: int, stride: int = 1) -> None:
-        self._span, self._stride = span, stride
-        self._counts = [max(-(-(length - span + 1) // stride), 0) for length in lengths]
-        self._before = torch.tensor([0, *self._counts]).cumsum(dim=0)  # windows before each segment
-        self._first = torch.tensor([0, *lengths]).cumsum(dim=0)
-
-    def __len__(self) -> int:
-        return int(self._before[-1])
-
-    def __getitem__(self, windows: Tensor) -> Tensor:
-        segment = torch.searchsorted(self._before, windows.contiguous(), right=True) - 1
-        return self._first[segment] + (windows - self._before[segment]) * self._stride
-
-    def covered(self, count: int) -> list[tuple[int, int, int]]:
-        """Return the rows that the first `count` windows and their horizons hold, as (segment, first, last)."""
-        found = []
-        for number, there in enumerate(self._counts):
-            here, count = min(there, count), max(count - there, 0)
-            if self._stride > self._span:
-                found += [(number, n * self._stride, n * self._stride + self._span) for n in range(here)]
-            elif here:
-                found.append((number, 0, (here - 1) * self._stride + self._span))
-        return found
-
-
 def _in_parts(look: Look) -> Look:
     """Let `look` see rows in memory: of rows that are not read yet, as many at once as there is room for."""
 
@@ -292,15 +251,25 @@ class SeriesWindows(Samples):
     encoder : SeriesEncoder
     segments : sequence of Encoded, or of Unread
     window, horizon, stride : int
+    ends : sequence of RowTimes, or callable, optional
+        Times of the segments' rows, or of the windows' last rows, for an encoder with a calendar. Default: not known.
     """
 
     def __init__(
-        self, encoder: SeriesEncoder, segments: Sequence[Encoded | Unread], window: int, horizon: int, stride: int = 1
+        self,
+        encoder: SeriesEncoder,
+        segments: Sequence[Encoded | Unread],
+        window: int,
+        horizon: int,
+        stride: int = 1,
+        ends: Sequence[RowTimes] | WindowEnds | None = None,
     ) -> None:
         self.encoder, self.window, self.horizon = encoder, window, horizon
         self.shared, self.relative = encoder.shared, encoder.relative
         self.starts: Starts | Tensor = Starts([len(s.rows) for s in segments], window + horizon, stride)
         self._segments = _joined(segments)
+        self.ends = TimedWindows(self.starts, ends, window) if isinstance(ends, Sequence) else ends
+        self._numbers: Tensor | None = None  # of the windows, in the series that `ends` is of
         self.batch = self.together = len(encoder.moving) if self.shared else 1
         self.recordings: Sequence[int] = [len(self.starts)]  # windows of each series that came by itself
 
@@ -317,19 +286,20 @@ class SeriesWindows(Samples):
         """Return some of the windows, with the rows that they need and no others; stored rows are still not read."""
         span, lengths = self.window + self.horizon, [len(s.rows) for s in self._segments]
         runs, starts = find_runs(lengths, self.starts[windows], span)
-        return self._with([self._segments[n].cut(first, last) for n, first, last in runs], starts)
+        return self._with(windows, [self._segments[n].cut(first, last) for n, first, last in runs], starts)
 
     def read(self, windows: Tensor) -> Self:
         """Return some of the windows, with their rows in memory."""
         if self.most is None:
-            return self._with(self._segments, self.starts[windows])
+            return self._with(windows, self._segments, self.starts[windows])
         part = self.part(windows)
-        return self._with([self.encoder.read(part._segments)], part.starts)  # type: ignore[arg-type]
+        return self._with(windows, [self.encoder.read(part._segments)], part.starts)  # type: ignore[arg-type]
 
-    def _with(self, segments: Sequence[Encoded | Unread], starts: Starts | Tensor) -> Self:
-        """Return windows that begin elsewhere, of other segments."""
+    def _with(self, windows: Tensor, segments: Sequence[Encoded | Unread], starts: Starts | Tensor) -> Self:
+        """Return some of the windows, which begin elsewhere, of other segments."""
         other = copy.copy(self)
         other._segments, other.starts = _joined(segments), starts
+        other._numbers = windows if self._numbers is None else self._numbers[windows]
         return other
 
     def _find(self, index: Index) -> tuple[Encoded, Tensor, Tensor]:
@@ -361,14 +331,20 @@ class SeriesWindows(Samples):
         return self._pick(encoded.rows, self._steps(window, 0, self.window), member).transpose(1, 2)
 
     def ahead(self, index: Index) -> Tensor | None:
-        """Return what is known ahead, for each window of whole sets of samples: (windows, known, horizon); None if nothing."""
-        columns = self.encoder.ahead
-        if not columns:
-            return None
+        """Return what is known ahead, for each window of whole sets of samples, side by side: (windows, numbers).
+
+        These are the covariates that are known, (known, horizon), and the waves of the calendar at the last row, 0 where times
+        are not known. None if nothing is known ahead.
+        """
+        columns, calendar, found = self.encoder.ahead, self.encoder.calendar, []
         window = _numbers(index, len(self))[:: self.batch] // self.batch
-        part = self.read(window)
-        steps = part._steps(torch.arange(len(window)), self.window, self.window + self.horizon)
-        return part._find(slice(0))[0].covariates[:, columns][steps].transpose(1, 2)
+        if columns:
+            part = self.read(window)
+            steps = part._steps(torch.arange(len(window)), self.window, self.window + self.horizon)
+            found.append(part._find(slice(0))[0].covariates[:, columns][steps].transpose(1, 2).flatten(1).double())
+        if calendar is not None and self.ends is not None:
+            found.append(calendar(self.ends(window if self._numbers is None else self._numbers[window])))
+        return torch.cat(found, dim=1) if found else None
 
     def level(self, index: Index) -> Tensor:
         """Return what forecasts are relative to: (batch, 1, outputs)."""

@@ -27,8 +27,8 @@ class Seen:
     inputs : Tensor of shape (batch, window, inputs), or EventBatch
     rows : Tensor of shape (batch, window, outputs), optional
         What a readout with lags sees.
-    ahead : Tensor of shape (sets, known, horizon), optional
-        What is known ahead.
+    ahead : Tensor of shape (sets, known * horizon + waves), optional
+        What is known ahead, and the waves of the calendar.
     """
 
     inputs: Inputs
@@ -48,20 +48,25 @@ class Setting:
         Whether weights of 0 count as no operations.
     share : int
         Number of forecasts that a sample makes: operations are divided by it.
+    clocks : tuple of int
+        Number of neurons of each clock that the output reads, `sswim.data.calendar`.
     """
 
     bits: int
     word: int
     sparse: bool = False
     share: int = 1
+    clocks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, network: SpikingNetwork, bits: int | None, sparse: bool, share: int = 1) -> Setting:
+    def of(
+        cls, network: SpikingNetwork, bits: int | None, sparse: bool, share: int = 1, clocks: tuple[int, ...] = ()
+    ) -> Setting:
         """Return how to count. Default of `bits`: as many as the network's numbers have."""
         word = 8 * network.readout.weights.element_size()
         if bits is not None and check_integer("bits", bits, 1) > word:
             raise ValueError(f"bits: a weight of this network has {word} bits, so bits must be at most that, got {bits}.")
-        return cls(word if bits is None else bits, word, sparse, share)
+        return cls(word if bits is None else bits, word, sparse, share, clocks)
 
     def synapses(self, weights: Tensor, arrived: Tensor, steps: int, *, spikes: bool) -> dict[str, float]:
         """Return the operations of `weights` (neurons, senders), of whose senders `arrived` (senders,) inputs were not 0."""

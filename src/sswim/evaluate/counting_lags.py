@@ -1,8 +1,9 @@
 r"""Count what a readout with lags does: populations, and the weights that read them.
 
 Directions and weights are two linear maps, one after the other. They are counted multiplied out: as one weight for each lag,
-output and channel. So a spike of a population adds one weight to every output. What is no spike any more is multiplied: traces,
-sums that are limited (what all channels do together), the last row, and the rows themselves with a skip connection.
+output and channel, and for each neuron of a clock. So a spike of a population or clock adds one weight to every output. What is
+no spike any more is multiplied: traces, sums that are limited (what all channels do together), the last row, and the rows
+themselves with a skip connection.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sswim.readout.lags import LagReadout, lag_bins
 
 __all__ = ["LagCounter"]
 
-PARTS = ("last", "one", "lags", "heights", "extra", "common", "ahead")
+PARTS = ("last", "one", "lags", "heights", "extra", "common", "ahead", "clock")
 
 
 class LagCounter:
@@ -69,8 +70,9 @@ class LagCounter:
         if readout.sizes.covariates and not readout.skip:
             covariates = seen.inputs[:, :, seen.inputs.shape[2] - readout.sizes.covariates :].to(readout.weights)
             self._add("covariates", population.spikes(covariates).sum(dim=(1, 2)))
-        if seen.ahead is not None:
-            known = seen.ahead.to(readout.weights)
+        if seen.ahead is not None and readout.sizes.known:
+            known = seen.ahead[:, : readout.sizes.known * readout.horizon].to(readout.weights)
+            known = known.unflatten(1, (-1, readout.horizon))
             own = self._single(known)
             self._add("own ahead", own)
             self._add("ahead", own * 0 if readout.skip else population.spikes(known).sum(dim=(1, 2)))
@@ -91,8 +93,9 @@ class LagCounter:
         each = len(self.chosen) if readout.skip else readout.population.neurons
         both, groups = sizes.outputs * (1 + readout.heights), sizes.groups
         covariates = 0 if readout.skip else sizes.covariates
-        # What is known ahead is the same for all groups: one population serves them all.
+        # What is known ahead is the same for all groups: one population serves them all, and so do clocks.
         updates = each * ((both + covariates) * sizes.window + sizes.known * sizes.horizon / groups)
+        clocks = self.setting.clocks if bool(self.used["clock"].any()) else ()
         normalized = 2 * sizes.window * sizes.outputs
         spikes = sum(self._mean(name, samples) for name in ("relative", "absolute", "covariates"))
         ahead = (self._mean("ahead", samples) + readout.skip * self._mean("own ahead", samples)) / groups
@@ -100,10 +103,10 @@ class LagCounter:
             LayerCosts(
                 "populations",
                 "encoder",
-                each * (both + covariates + sizes.known),
+                each * (both + covariates + sizes.known) + sum(clocks),
                 parameters=each,
                 state=sizes.window * (sizes.outputs + sizes.covariates),
-                spikes=(spikes + ahead) / share,
+                spikes=(spikes + ahead + len(clocks) / groups) / share,
                 updates=updates / share,
                 neuron_accumulates=(updates + normalized) / share,
                 neuron_multiply_accumulates=normalized / share,
@@ -123,6 +126,7 @@ class LagCounter:
         arrived = 0.0 if readout.skip else self._mean("relative", samples, "lags") + self._mean("absolute", samples, "heights")
         arrived += sum(self._mean(name, samples, "extra") for name in ("own", "levels", "covariates"))
         arrived += sum(self._mean(name, samples, "ahead") for name in ("ahead", "own ahead"))
+        arrived += self._part("clock") * len(self.setting.clocks)
         binned = 0.0
         if bool(self.used["common"].any()) and not readout.skip:  # each channel's spikes are added up in bins of lags
             binned = self._mean("relative", samples) + self._mean("absolute", samples)
@@ -163,6 +167,7 @@ class LagCounter:
         window, few = sizes.window * sizes.outputs, len(self.chosen) * sizes.window * (1 + readout.heights)
         sources = each * window * (self._part("lags") + readout.heights * self._part("heights"))
         sources += self._part("extra") * (few + each * sizes.covariates * sizes.window)
+        sources += self._part("clock") * sum(self.setting.clocks)
         return sources + self._part("ahead") * (each + len(self.chosen)) * sizes.known * sizes.horizon
 
     def _weights(self) -> int:
@@ -175,6 +180,7 @@ class LagCounter:
             "extra": len(readout.extra_mean),
             "common": sizes.groups * (self.bins + 1),
             "ahead": readout.codes,
+            "clock": sum(self.setting.clocks),
         }
         rows = sizes.horizon * sizes.outputs
         return sum(rows * count * int(self.used[name].sum()) for name, count in counts.items())

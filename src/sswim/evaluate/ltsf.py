@@ -21,7 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from sswim.data.times import even_times
+from sswim.evaluate.protocol import Table
 from sswim.options import check_choice, check_integer
 
 __all__ = ["Borders", "LtsfSplit", "find_borders", "split_ltsf"]
@@ -84,9 +87,9 @@ class LtsfSplit:
 
     Attributes
     ----------
-    known : array of shape (rows, channels)
+    known : DataFrame or array of shape (rows, channels)
         Rows for fitting.
-    later : array of shape (rows, channels)
+    later : DataFrame or array of shape (rows, channels)
         The test rows, and `window` rows before them: the first target is the first test row.
     validation : float
         Part of the windows of `known` that is for validation. ``int(windows * validation)`` is their number.
@@ -97,8 +100,8 @@ class LtsfSplit:
     borders : Borders
     """
 
-    known: np.ndarray
-    later: np.ndarray
+    known: Table
+    later: Table
     validation: float
     windows: int
     mean: np.ndarray
@@ -106,7 +109,9 @@ class LtsfSplit:
     borders: Borders
 
 
-def split_ltsf(series: npt.ArrayLike, window: int, horizon: int, month: int | None = None, fitted: str = "both") -> LtsfSplit:
+def split_ltsf(
+    series: npt.ArrayLike | pd.DataFrame, window: int, horizon: int, month: int | None = None, fitted: str = "both"
+) -> LtsfSplit:
     """Standardise a series by its training rows, and cut it for fitting and for testing.
 
     A model gets training and validation rows together. `validation` is the share of windows whose last target is a
@@ -116,7 +121,7 @@ def split_ltsf(series: npt.ArrayLike, window: int, horizon: int, month: int | No
     Parameters
     ----------
     series : DataFrame or array of shape (rows, channels)
-        Gaps in a time index are ignored, as in the benchmark.
+        Gaps in a time index are ignored, as in the benchmark: times are counted on from the first row.
     window, horizon : int
         Rows of input, and rows of target right after them.
     month : int, optional
@@ -149,7 +154,9 @@ def split_ltsf(series: npt.ArrayLike, window: int, horizon: int, month: int | No
     seen = rows[: cut.train]
     deviation = np.where(np.ptp(seen, axis=0) > 0, seen.std(axis=0), 1.0)  # a constant channel stays in its own units
     mean = seen.mean(axis=0)
-    scaled = (rows - mean) / deviation
+    scaled: Table = (rows - mean) / deviation
+    if isinstance(series, pd.DataFrame):
+        scaled = pd.DataFrame(scaled, index=even_times(series.index), columns=series.columns)
     known, total = scaled[: cut.test], training + held_out
     if fitted == "training":
         known, total, held_out = scaled[: cut.train], training, max(1, training * held_out // cut.test)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sswim.data.tensors import split_windows
+from sswim.data.times import even_times
 from sswim.options import check_fraction, check_integer
 
 __all__ = ["SCALINGS", "count_training_rows", "r2", "rse", "scale_series", "split_series"]
@@ -43,7 +44,8 @@ def split_series(
     Parameters
     ----------
     series : DataFrame or array of shape (rows, channels)
-        `n` rows. A DataFrame's index is replaced by row numbers: the reference's windows cross gaps of a time index.
+        `n` rows. The reference's windows cross gaps of a time index, so a DataFrame's times are counted on from the first
+        row, without gaps. Other labels are replaced by row numbers.
     window, horizon : int
         `O` rows of input, and `H` rows of target right after them.
     split : three numbers that sum to 1
@@ -67,7 +69,7 @@ def split_series(
     """
     rows: Table = _values(series)
     if isinstance(series, pd.DataFrame):
-        rows = pd.DataFrame(rows, columns=series.columns)
+        rows = pd.DataFrame(rows, index=even_times(series.index), columns=series.columns)
     train, held_out, test = _counts(len(rows), window, horizon, split, breaks)
     known, later = split_windows([rows[s.start : s.stop] for s in _segments(len(rows), breaks)], window + horizon, test)
     validation = held_out / (train + held_out)

@@ -25,10 +25,16 @@ from sswim.sampling import STEPS
 __all__ = ["beyond", "ideas"]
 
 HORIZONS = (6, 24, 48, 96)
-OURS: dict[str, Settings] = {"sswim": {}, "sswim with rows": {"readout": Direct(skip=True)}}
-# The default with one thing changed.
+OURS: dict[str, Settings] = {
+    "sswim": {},
+    "sswim without calendar": {"readout": Direct(calendar=False)},
+    "sswim with rows": {"readout": Direct(skip=True)},
+}
+TIMED = "with times of rows"
+# The default with one thing changed. All but one get rows without times.
 IDEAS: dict[str, Settings] = {
     "sswim": {},
+    TIMED: {},
     "with rows (skip)": {"readout": Direct(skip=True)},
     "1 sampled neuron": {"hidden": (1,)},
     "100 sampled neurons": {"hidden": (100,)},
@@ -95,7 +101,7 @@ def measure(
     data: str, horizon: int, model: str, neurons: int | None, stride: int, seed: int, window: int | None = None
 ) -> Settings:
     """Return the test scores of a model."""
-    cut = task(data, horizon, window=window)
+    cut = task(data, horizon, window=window, times=model in OURS)
     common: Settings = {"validation": cut.validation, "random_state": seed, "verbose": 0}
     made: Any
     if model in BASELINES:
@@ -160,7 +166,7 @@ def ideas_cells(
 
 def ideas_measure(data: str, horizon: int, variant: str, thin: int, seed: int, window: int | None = None) -> Settings:
     """Return the validation scores of a variant."""
-    cut = task(data, horizon, window=window, part="validation", thin=thin)
+    cut = task(data, horizon, window=window, part="validation", thin=thin, times=variant == TIMED)
     options: Settings = {"validation": cut.validation, "random_state": seed, "verbose": 0, **IDEAS[variant]}
     return fit_and_test(Forecaster(cut.window, horizon, **options), cut)
 

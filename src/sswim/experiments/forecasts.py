@@ -17,7 +17,7 @@ from sswim.data.tensors import split_windows
 from sswim.datasets.images import data_folder
 from sswim.datasets.series import find_series, load_series, series_set
 from sswim.evaluate.metrics import Evaluation
-from sswim.evaluate.protocol import scale_series, split_series
+from sswim.evaluate.protocol import Table, scale_series, split_series
 from sswim.experiments.experiment import Settings
 from sswim.options import warn
 from sswim.paper import Switches
@@ -78,7 +78,7 @@ class Task:
 
     Attributes
     ----------
-    known, later : list of arrays
+    known, later : list of arrays or DataFrames
         Stretches for fitting, and for testing.
     validation : float
         Part of the former's windows that is for validation.
@@ -89,8 +89,8 @@ class Task:
         What the rows were divided by, per channel.
     """
 
-    known: list[np.ndarray]
-    later: list[np.ndarray]
+    known: list[Table]
+    later: list[Table]
     validation: float
     window: int
     season: int
@@ -125,13 +125,20 @@ def _load(data: str) -> pd.DataFrame:
 
 
 def task(
-    data: str, horizon: int, *, window: int | None = None, scaling: str = "training", part: str = "test", thin: int = 1
+    data: str,
+    horizon: int,
+    *,
+    window: int | None = None,
+    scaling: str = "training",
+    part: str = "test",
+    thin: int = 1,
+    times: bool = False,
 ) -> Task:
     """Return a data set cut for a horizon, by default with the data set's own window.
 
     With ``scaling="series"`` every channel is brought to [0, 1] by its range in the whole series. With ``part="validation"``
     the test part is cut off first, and the rest is split anew: what is chosen there has not seen the test part. Of the
-    channels every `thin`-th is used.
+    channels every `thin`-th is used. With `times`, rows keep their times, if the data set has any.
     """
     kind, frame = series_set(data), _load(data)
     window = kind.window if window is None else window
@@ -142,7 +149,8 @@ def task(
     unit = span if scaling == "series" else np.ones_like(span)
     if scaling == "series":
         frame = scale_series(frame, "series")[0]
-    known, later, validation = split_series(frame.to_numpy(dtype=float), window, horizon, kind.split, kind.breaks)
+    table = frame.astype(float) if times and isinstance(frame.index, pd.DatetimeIndex) else frame.to_numpy(dtype=float)
+    known, later, validation = split_series(table, window, horizon, kind.split, kind.breaks)
     if part == "validation":
         total = sum(max(len(s) - window - horizon + 1, 0) for s in known)
         trained, tested = int(total * kind.split[0]), int(total * kind.split[2])

@@ -47,16 +47,27 @@ class FrozenForecasts(nn.Module):
         self.register_buffer("floor", torch.from_numpy(encoder.floor[encoder.channels]).to(dtype))
         # Where each channel lies among those that move, followed by those that rest.
         found = [*encoder.moving, *encoder.resting]
+        tables = [] if encoder.calendar is None else encoder.calendar.waves
+        self.waves = nn.ParameterList(nn.Parameter(table.to(dtype), requires_grad=False) for table in tables)
         self.register_buffer("order", torch.tensor([found.index(channel) for channel in encoder.channels]))
 
-    def forward(self, rows: Tensor, future: Tensor | None = None) -> Tensor:
-        """Map rows (batch, window, columns), and what is known ahead (batch, horizon, known), to (batch, horizon, channels)."""
+    def forward(self, rows: Tensor, future: Tensor | None = None, time: Tensor | None = None) -> Tensor:
+        """Map rows (batch, window, columns) to forecasts (batch, horizon, channels).
+
+        `future` holds what is known ahead (batch, horizon, known), and `time` the wall-clock time of each last row (batch,), in
+        whole seconds since 1970.
+        """
         fine = torch.isfinite(rows).flatten(1).all(dim=1)
         ahead = None
         if future is not None:
             fine = fine & torch.isfinite(future).flatten(1).all(dim=1)
             future = torch.where(fine[:, None, None], future, 0.0)
-            ahead = self._seen(future, list(self.encoder.known)).transpose(1, 2)
+            ahead = self._seen(future, list(self.encoder.known)).transpose(1, 2).flatten(1)
+        if self.encoder.calendar is not None:
+            assert time is not None
+            firing = zip(self.waves, self.encoder.calendar.firing(time), strict=True)
+            waves = torch.cat([table[neuron] for table, neuron in firing], dim=1)
+            ahead = waves if ahead is None else torch.cat([ahead.to(self.dtype), waves], dim=1)
         rows = torch.where(fine[:, None, None], rows, 0.0)
         y = self._decoded(self._outputs(rows, ahead), rows)
         return torch.where(fine[:, None, None], y, float("nan"))

@@ -31,7 +31,7 @@ OFF = 1e-3
 
 
 def to_exported(
-    model: Exportable, *, form: str = "window", dtype: str | None = None, batch: int | None = None
+    model: Exportable, *, form: str = "window", dtype: str | None = None, batch: int | None = None, times: bool = False
 ) -> torch.export.ExportedProgram:
     """Return a fitted model, or a network, as a program of `torch.export`.
 
@@ -48,6 +48,9 @@ def to_exported(
         may fall on its other side.
     batch : int, optional
         Number of series or samples. Default: any.
+    times : bool
+        Whether a Forecaster that reads the calendar takes the `time` of each last row as another input: wall-clock time in
+        whole seconds since 1970. Default: it forecasts as `predict` does for rows without times.
 
     Returns
     -------
@@ -61,7 +64,7 @@ def to_exported(
     >>> to_exported(network).module()(x=torch.zeros(5, 10, 3)).shape
     torch.Size([5, 4, 2])
     """
-    return _exported(plan(model, form, dtype, batch), batch)
+    return _exported(plan(model, form, dtype, batch, times), batch)
 
 
 def to_onnx(
@@ -71,6 +74,7 @@ def to_onnx(
     form: str = "window",
     dtype: str | None = None,
     batch: int | None = None,
+    times: bool = False,
 ) -> Path:
     """Write a fitted model, or a network, to an ONNX file, which appears whole or not at all.
 
@@ -86,7 +90,7 @@ def to_onnx(
         if importlib.util.find_spec(package) is None:
             raise ImportError(f"to_onnx needs the package {package}: run `pip install 'sswim[onnx]'`.")
     place = check_place(path, name="path", endings=(".onnx",))
-    planned = plan(model, form, dtype, batch)
+    planned = plan(model, form, dtype, batch, times)
     program, state = _exported(planned, batch), list(planned.state)
     with _quiet():
         found = torch.onnx.export(
@@ -111,11 +115,24 @@ def to_onnx(
 
 
 def write_onnx(
-    model: Forecaster | Classifier, out: Path, *, form: str = "window", dtype: str | None = None, batch: int | None = None
+    model: Forecaster | Classifier,
+    out: Path,
+    *,
+    form: str = "window",
+    dtype: str | None = None,
+    batch: int | None = None,
+    times: bool = False,
 ) -> dict[str, object]:
     """Write a fitted model to an ONNX file as `to_onnx` does; return facts about it, for `sswim export`."""
-    place = to_onnx(model, out, form=form, dtype=dtype, batch=batch)
-    return {"form": form, "dtype": dtype or "float64", "batch": batch, "opset": OPSET, "bytes": place.stat().st_size}
+    place = to_onnx(model, out, form=form, dtype=dtype, batch=batch, times=times)
+    return {
+        "form": form,
+        "dtype": dtype or "float64",
+        "batch": batch,
+        "times": times,
+        "opset": OPSET,
+        "bytes": place.stat().st_size,
+    }
 
 
 def initial_state(model: Exportable, *, batch: int = 1, dtype: str | None = None) -> dict[str, Tensor]:

@@ -74,7 +74,7 @@ def _check_filters(network: SpikingNetwork, form: str) -> None:
         )
 
 
-def plan(model: object, form: str, dtype: str | None, batch: int | None) -> Plan:
+def plan(model: object, form: str, dtype: str | None, batch: int | None, times: bool = False) -> Plan:
     """Check what is to be exported, and return it as a module with examples; `batch` is their number, or None for any."""
     check_choice("form", form, FORMS)
     if dtype is not None:
@@ -89,7 +89,10 @@ def plan(model: object, form: str, dtype: str | None, batch: int | None) -> Plan
     network, outer = copy.deepcopy(model.network_).cpu(), DTYPES[dtype or "float64"]
     network = network.float() if dtype == "float32" else network
     if isinstance(model, Forecaster):
-        return _of_forecaster(replace(model.model_, network=network), form, outer, count)
+        if times and not model.model_.reads_calendar:
+            raise ValueError("times: forecasts of this model do not depend on the time of day, week or year. Omit times.")
+        fitted = replace(model.model_, network=network)
+        return _of_forecaster(fitted if times else fitted.timeless(), form, outer, count)
     return _of_classifier(replace(model.model_, network=network), form, outer, count)
 
 
@@ -97,10 +100,10 @@ def _of_network(network: SpikingNetwork, form: str, batch: int) -> Plan:
     """Return the plan of a bare network, whose inputs are those of `SpikingNetwork.forward`, or rows of these."""
     _check_filters(network, form)
     readout, generator = network.readout, torch.Generator().manual_seed(0)
-    if isinstance(readout, LagReadout) and (readout.sizes.groups > 1 or readout.sizes.known):
+    if isinstance(readout, LagReadout) and (readout.sizes.groups > 1 or readout.sizes.known or readout.sizes.clock):
         raise ValueError(
-            "model: channels share this network, or covariates are known ahead, and its batches must be built from series. "
-            "Export the Forecaster that the network is of."
+            "model: channels share this network, or covariates or times are known ahead: its batches must be built from "
+            "series. Export the Forecaster that the network is of."
         )
     facts: Facts = {"model": "SpikingNetwork", "form": form, "window": network.window, "horizon": network.horizon}
     facts |= {"first_output_step": network.start, "units": "the network's own"}
@@ -129,6 +132,9 @@ def _of_forecaster(model: ForecastModel, form: str, dtype: torch.dtype, batch: i
     if encoder.known:
         facts["known"] = _plain([names[c] for c in encoder.known])
         ahead = {"future": rows(model.horizon, list(encoder.known))}
+    if encoder.calendar is not None:
+        facts["time"] = "wall-clock time of the last row, in whole seconds since 1970-01-01 00:00"
+        ahead["time"] = torch.arange(batch) * 5000 + 1_700_000_000
     every = rows(model.window, list(range(encoder.columns)))
     if form == "step":
         facts["warm_up"] = f"forecasts are NaN until {model.window} rows have come"

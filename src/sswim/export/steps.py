@@ -164,11 +164,13 @@ class ForecastStep(Stepwise):
         past = (self.window.window, self.window.encoder.columns), self.window.dtype
         return {"past": past, "rows": ((1,), torch.int64)}
 
-    def forward(self, row: Tensor, state: State, future: Tensor | None = None) -> tuple[Tensor, State]:
-        """Map a row (batch, columns), and what is known ahead (batch, horizon, known), to (batch, horizon, channels)."""
+    def forward(
+        self, row: Tensor, state: State, future: Tensor | None = None, time: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """Map a row (batch, columns) to forecasts (batch, horizon, channels); `future` and `time` as for whole windows."""
         past = torch.cat([state["past"][:, 1:], row[:, None]], dim=1)
         rows = (state["rows"] + 1).clamp(max=self.window.window)
-        forecast = self.window(past, future)
+        forecast = self.window(past, future, time)
         ready = (rows == self.window.window)[:, :, None]
         return torch.where(ready, forecast, float("nan")), {"past": past, "rows": rows}
 

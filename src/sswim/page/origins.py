@@ -15,7 +15,8 @@ from sklearn.utils.validation import column_or_1d
 from sswim.classes import ClassModel, labelled_samples, samples_seed, training_order
 from sswim.data.labelled import LabelledSamples
 from sswim.data.series import Breaks, Series, SeriesLike
-from sswim.data.windows import Samples, SeriesWindows, Starts
+from sswim.data.starts import Starts
+from sswim.data.windows import Samples, SeriesWindows
 from sswim.forecasts import ForecastModel
 from sswim.report import SamplingReport
 

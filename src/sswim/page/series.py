@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sswim.contributions import SOURCES, contributions
+from sswim.contributions import SOURCES, contributions_of
+from sswim.data.future import Ahead
 from sswim.data.rows import read_windows
 from sswim.data.series import Breaks, Series, SeriesLike
-from sswim.data.windows import Starts
+from sswim.data.starts import Starts, TimedWindows
 from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.forecasts import ForecastModel
 from sswim.page import charts
@@ -48,6 +49,8 @@ class _Tested:
     rows : array of shape (forecasts, window + horizon, columns)
         These windows, and what came.
     forecasts : array of shape (forecasts, horizon, channels)
+    times : list of int
+        Of the windows' last rows, in seconds, if forecasts depend on them.
     """
 
     model: ForecastModel
@@ -57,6 +60,7 @@ class _Tested:
     starts: np.ndarray
     rows: np.ndarray
     forecasts: np.ndarray
+    times: list[int]
 
     @property
     def channels(self) -> list[int]:
@@ -85,10 +89,10 @@ class _Tested:
         return [torch.from_numpy(rows[: self.model.window]) for rows in self.rows]
 
     @cached_property
-    def ahead(self) -> list[np.ndarray]:
+    def ahead(self) -> Ahead:
         """What was known ahead of each window."""
         known = list(self.model.encoder.known)
-        return [rows[self.model.window :, known] for rows in self.rows] if known else []
+        return Ahead([rows[self.model.window :, known] for rows in self.rows] if known else [], self.times)
 
 
 def _test(model: ForecastModel, X: SeriesLike, breaks: Breaks, most: int) -> _Tested:
@@ -108,7 +112,10 @@ def _test(model: ForecastModel, X: SeriesLike, breaks: Breaks, most: int) -> _Te
     columns = model.columns
     names = None if columns is None else [columns[c] for c in model.encoder.channels]
     rows = read_windows(series.segments, first, span).numpy()
-    return _Tested(model, series, errors.result(names), naive.result(names), first.numpy(), rows, np.concatenate(kept))
+    labels = series.times() if model.reads_calendar else None
+    times = [] if labels is None else TimedWindows(starts, labels, model.window)(torch.from_numpy(chosen)).tolist()
+    found = errors.result(names), naive.result(names), first.numpy(), rows, np.concatenate(kept), times
+    return _Tested(model, series, *found)
 
 
 def series_sections(
@@ -348,8 +355,7 @@ def _sources(found: _Tested) -> Section:
 def _contributions(found: _Tested) -> Figure:
     """Return the figure on what forecasts are made of."""
     model, many = found.model, len(found.starts)
-    tables = contributions(model, [w.numpy() for w in found.windows], found.ahead or None)
-    assert isinstance(tables, list)
+    tables = contributions_of(model, found.windows, found.ahead, [None] * many)
     parts = np.stack([t.to_numpy() for t in tables]).reshape(many, model.horizon, len(found.channels), len(SOURCES))
     sizes = (np.abs(parts) / model.encoder.span[found.channels][:, None]).mean(axis=(0, 2))  # (H, sources)
     used = [s for s in range(len(SOURCES)) if SOURCES[s] != "level" and sizes[:, s].max() > 1e-3 * sizes[:, 1:].max()][:8]

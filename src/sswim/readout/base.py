@@ -38,6 +38,8 @@ class Shape:
         Number of inputs, the last ones, that are not forecast.
     known : int
         Number of these that are known ahead.
+    clock : int
+        Number of waves of the calendar.
     scaling : str
         Kind of scaling of a series, which says whether targets are relative to the window's mean.
     """
@@ -52,6 +54,7 @@ class Shape:
     dtype: torch.dtype
     covariates: int = 0
     known: int = 0
+    clock: int = 0
     scaling: str = "none"
 
 

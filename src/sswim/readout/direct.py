@@ -7,7 +7,7 @@ Channels that share a network are a batch, and each has weights of its own, as f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -66,6 +66,9 @@ class Direct(Options):
         Whether a channel's forecast may lean on what all channels do together.
     traces : float or sequence of float, optional
         Time constants of the sampled neurons' traces, in steps. Default: 1, and two longer ones that suit the window.
+    calendar : bool
+        Whether forecasts may depend on the time of day, week and year, if the rows of a series have times. Clock neurons tell
+        it, see `sswim.data.calendar`. Not with training by gradients.
     blocks : int
         Number of blocks in time on which everything is weighed. Fewer if they would be shorter than a window and horizon.
     """
@@ -76,6 +79,7 @@ class Direct(Options):
     common: bool = True
     traces: float | Sequence[float] | None = None
     blocks: int = 8
+    calendar: bool = field(default=True, metadata={"later": True})
     stride: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -104,7 +108,7 @@ class Direct(Options):
         lags, extra, common, ahead = max(1, int(part * wanted[0])), *(int(part * count) for count in wanted[1:])
         if shape.outputs * (lags + 1) > most:
             lags = max(1, most // shape.outputs - 1)
-        features = (lags + 2) * shape.outputs + 1 + extra + common + ahead
+        features = (lags + 2) * shape.outputs + 1 + extra + common + ahead + shape.clock
         needed = each * features * (2 * features + linear)
         if needed > max(shape.memory, FREE):
             raise ValueError(
@@ -123,6 +127,7 @@ class Direct(Options):
             common,
             shape.known,
             ahead,
+            shape.clock,
         )
         options = {"population": self.population, "singles": singles, "skip": self.skip}
         options |= {"absolute": shape.scaling not in RELATIVE, "heights": shape.scaling != "window"}

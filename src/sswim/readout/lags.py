@@ -8,7 +8,8 @@ window's mean, in units of the window's deviation. The other sees the channel in
 - single neurons of both populations, in bins of lags that are fine near the origin and coarse further back,
 - traces of the sampled neurons, and covariates,
 - what all channels do together: the populations of all channels, in bins of lags,
-- populations of covariates that are known ahead, and single neurons of these, at every step ahead.
+- populations of covariates that are known ahead, and single neurons of these, at every step ahead,
+- clock neurons, which tell the time of day, week and year (`sswim.data.calendar`).
 
 Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its
 range. All these features reach the output through few directions, the leading ones. A window that does not move is forecast
@@ -17,8 +18,9 @@ to stay where it is.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +68,8 @@ class LagSizes:
         Number of directions of lags, of single neurons with traces and covariates, and of what all channels do together.
     known, ahead : int
         Number of covariates that are known ahead, and of directions of them.
+    clock : int
+        Number of waves through which clock neurons are read.
     """
 
     window: int
@@ -79,6 +83,7 @@ class LagSizes:
     common: int
     known: int = 0
     ahead: int = 0
+    clock: int = field(default=0, metadata={"later": True})
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class Features:
     together : Tensor of shape (sets, groups * (bins + 1))
     ahead : Tensor of shape (sets, known * (1 + singles) * horizon)
         Codes of what is known ahead.
+    clock : Tensor of shape (sets, waves)
     """
 
     level: Tensor
@@ -110,6 +116,7 @@ class Features:
     extra: Tensor
     together: Tensor
     ahead: Tensor
+    clock: Tensor
 
 
 class LagReadout(nn.Module):
@@ -143,6 +150,8 @@ class LagReadout(nn.Module):
     common_mean, common_directions : Tensor of shape (groups * (bins + 1),) and (groups * (bins + 1), common)
     ahead_mean, ahead_directions : Tensor of shape (codes,) and (codes, ahead)
         If anything is known ahead.
+    timeless : Tensor of shape (groups, features - clock, horizon * outputs)
+        Weights for windows whose time is not known, if there is a clock.
     """
 
     weights: nn.Parameter
@@ -154,6 +163,7 @@ class LagReadout(nn.Module):
     common_directions: Tensor
     ahead_mean: Tensor
     ahead_directions: Tensor
+    timeless: Tensor
     _fires: Tensor
     _bin: Tensor
     _share: Tensor
@@ -199,14 +209,16 @@ class LagReadout(nn.Module):
             fixed("ahead_mean", torch.zeros(self.codes), True)
             fixed("ahead_directions", torch.eye(self.codes, sizes.ahead), True)
         rows = sizes.horizon * sizes.outputs
-        self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["ahead"].stop, rows, dtype=dtype))
+        self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["clock"].stop, rows, dtype=dtype))
+        if sizes.clock:
+            fixed("timeless", torch.zeros(sizes.groups, self.parts["clock"].start, rows), True)
 
     @property
     def parts(self) -> dict[str, slice]:
         """Where the features of each kind lie among those of `reduced`."""
         found, at, s = {}, 0, self.sizes
         counts = {"last": s.outputs, "one": 1, "lags": s.lags * s.outputs, "heights": s.outputs, "extra": s.extra}
-        for name, count in (counts | {"common": s.common, "ahead": s.ahead}).items():
+        for name, count in (counts | {"common": s.common, "ahead": s.ahead, "clock": s.clock}).items():
             found[name] = slice(at, at + count)
             at += count
         return found
@@ -231,8 +243,8 @@ class LagReadout(nn.Module):
             Scaled, not clipped.
         covariates : Tensor of shape (batch, covariates, window)
         traces : Tensor of shape (batch, traces)
-        ahead : Tensor of shape (sets, known, horizon), optional
-            What is known ahead, the same for all members of a set.
+        ahead : Tensor of shape (sets, known * horizon + waves), optional
+            What is known ahead, and the calendar's waves, the same for all members of a set; no waves if the time is not known.
         """
         level, relative, spread, moves = _apart(rows)
         usual = self.spreads.repeat(rows.shape[0] // self.sizes.groups, 1)  # (batch, outputs)
@@ -252,9 +264,11 @@ class LagReadout(nn.Module):
         if self.sizes.common:
             limited = torch.cat([(lags[:, 0] @ self._binning).clamp(-LIMIT, LIMIT), height], dim=1)
             together = limited.unflatten(0, (-1, self.sizes.groups)).flatten(1)
-        coded = extra[:0] if ahead is None else self._ahead(ahead)
+        known = self.sizes.known * self.horizon
+        clock = extra[:0, :0] if ahead is None else ahead[:, known:]
+        coded = self._ahead(ahead[:, :known].unflatten(1, (-1, self.horizon))) if known and ahead is not None else extra[:0]
         moving = moving.amax(dim=1, keepdim=True)
-        return Features(level[:, :, 0], moving, relative[:, :, -1], lags, height, extra, together, coded)
+        return Features(level[:, :, 0], moving, relative[:, :, -1], lags, height, extra, together, coded, clock)
 
     def _ahead(self, ahead: Tensor) -> Tensor:
         """Return the codes (sets, codes) of what is known ahead: its value, as a population shows it, and single neurons."""
@@ -308,28 +322,41 @@ class LagReadout(nn.Module):
             # A channel at rest may well move once what it follows does.
             ahead = (seen.ahead - self.ahead_mean) @ self.ahead_directions
             parts.append(ahead.repeat_interleave(self.sizes.groups, dim=0))
+        if seen.clock.shape[1]:
+            parts.append(seen.clock.repeat_interleave(self.sizes.groups, dim=0) * seen.moving)
         return torch.cat(parts, dim=1)
 
     def forward(self, reduced: Tensor) -> Tensor:
         """Map reduced features (batch, features) to outputs (batch, horizon * outputs).
 
-        A batch holds one member of each group, in order, or several such sets one after the other.
+        A batch holds one member of each group, in order, or several such sets one after the other. Features without waves of
+        the calendar have weights of their own.
         """
         groups = self.sizes.groups
         if reduced.shape[0] % groups:
             raise ValueError(f"x: a batch must hold one member of each of {groups} groups, in order, got {reduced.shape[0]}.")
         each = reduced.unflatten(0, (-1, groups)).transpose(0, 1)  # (groups, sets, features)
-        return torch.bmm(each, self.weights).transpose(0, 1).flatten(0, 1)
+        weights = self.weights if each.shape[2] == self.weights.shape[1] else self.timeless
+        return torch.bmm(each, weights).transpose(0, 1).flatten(0, 1)
+
+    @torch.no_grad()
+    def without_clock(self) -> LagReadout:
+        """Return the output for windows whose time is not known."""
+        found = copy.deepcopy(self)
+        if self.sizes.clock:
+            found.sizes, found.weights = replace(self.sizes, clock=0), nn.Parameter(self.timeless.to(self.weights))
+            del found.timeless
+        return found
 
     def read(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
         """Return the output (batch, horizon, outputs).
 
-        From spikes (neurons, window, batch), rows (batch, window, inputs) and what is known ahead (sets, known, horizon).
+        From spikes (neurons, window, batch), rows (batch, window, inputs), and what is known ahead, as `features` takes it.
         """
         if rows is None:
             raise TypeError("x: a readout with lags needs rows (batch, window, inputs), got events.")
         if self.sizes.known and ahead is None:
-            raise TypeError("x: this readout needs covariates that are known ahead: use Forecaster.predict(X, future=...).")
+            raise TypeError("x: this readout needs what is known ahead: use Forecaster.predict.")
         seen = self.look(spikes, rows, ahead)
         y = self(self.reduced(seen)).unflatten(1, (self.horizon, -1))
         return y + seen.level[:, None] if self.absolute else y

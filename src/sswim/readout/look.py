@@ -61,7 +61,9 @@ class Source:
         encoder = self.samples.encoder
         scales = [v.tobytes() for v in (encoder.low, encoder.high, encoder.offset, encoder.span, encoder.outliers)]
         pieces = [[(int(w[0]), int(w[-1]), len(w), c is not None) for w, c in group] for group in groups]
-        return self.network.digest(scales, encoder.moving, len(self.samples), self.chunk, pieces)
+        ends = self.samples.ends
+        begin = None if ends is None else (encoder.calendar, ends(torch.zeros(1, dtype=torch.long)).tolist())
+        return self.network.digest(scales, encoder.moving, len(self.samples), self.chunk, pieces, begin)
 
     @cached_property
     def _traces(self) -> Callable[[Inputs], Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from sswim.data.windows import Split
 from sswim.network.network import SpikingNetwork
 from sswim.options import Run
-from sswim.readout.blocks import total
+from sswim.readout.blocks import Part, total
 from sswim.readout.lags import LagReadout
 from sswim.readout.ledger import Ledger
 from sswim.readout.look import Source
@@ -76,7 +76,7 @@ class LagRecord:
         if len(ledger.blocks) > 1:
             held = min(max(1, held), len(ledger.blocks) - 1)
             with run.step("intervals"):
-                readout.weights.copy_(weighed.weights(total(ledger.parts()[:-held])))
+                _set(readout, weighed, total(ledger.parts()[:-held]))
                 cuts = ledger.emptied().plan(lengths)
                 begin = [number for number, cut in enumerate(cuts) if cut.whole][-held]
                 windows = torch.cat([cut.windows for cut in cuts[begin:]])
@@ -85,7 +85,7 @@ class LagRecord:
                 every *= ledger.stride
         with run.step("final weights"):
             assert ledger.whole is not None
-            readout.weights.copy_(weighed.weights(ledger.whole))
+            _set(readout, weighed, ledger.whole)
         solution = replace(self, ledger=ledger, weighed=weighed, errors=errors, every=every).solution(readout)
         return replace(solution, quantiles=quantiles_of(errors), record=solution.record if run.keeps(ledger.size) else None)
 
@@ -122,7 +122,7 @@ class LagRecord:
             with run.step("weighing"):
                 weighed = self._weigh(self.ledger, readout)
         with run.step("final weights"):
-            readout.weights.copy_(weighed.weights(self.ledger.whole))
+            _set(readout, weighed, self.ledger.whole)
         return replace(self, weighed=weighed).solution(readout)  # quantiles are found when asked for
 
     def quantiles(self) -> np.ndarray:
@@ -161,6 +161,14 @@ class LagRecord:
             gains=gains,
             record=self,
         )
+
+
+def _set(readout: LagReadout, weighed: Weighed, part: Part) -> None:
+    """Set an output's weights from the sums of some rows."""
+    weights, timeless = weighed.solved(part)
+    readout.weights.copy_(weights)
+    if timeless is not None:
+        readout.timeless.copy_(timeless[:, : readout.parts["clock"].start])
 
 
 def stretches(recordings: Sequence[int], begins: bool = True) -> list[tuple[bool, int]]:

@@ -33,6 +33,8 @@ LAMBDAS = torch.logspace(-6, 2, 17, dtype=torch.float64)
 SEVERE = 1e-2
 # Sizes of single neurons, traces and covariates compared with lags: a larger size means a smaller penalty.
 RATIOS = (0.03, 0.1, 0.3, 1.0)
+# Size of the calendar's waves compared with lags.
+CLOCK = 0.3
 # How much the error of all channels counts beside a channel's own.
 COMPANY = 2.0
 # The least error of a block that counts, as a part of the mean over blocks.
@@ -94,6 +96,8 @@ class Weighed:
         Weights of the naive forecasts.
     one : int
         The constant feature.
+    timeless : Tensor of shape (channels, models), optional
+        Shares for windows whose time is not known: models that read the calendar have none. None: there are no such models.
     """
 
     models: list[Model]
@@ -101,14 +105,24 @@ class Weighed:
     gains: Tensor
     naive: dict[str, Tensor]
     one: int
+    timeless: Tensor | None = None
 
     def weights(self, part: Part) -> Tensor:
         """Return the combined weights (C, q, R), solved anew on the sums of some rows."""
-        solver, known, total = Solver(partial(without, part, ()), self.one), {}, 0.0  # type: ignore[var-annotated]
-        for model, share in zip(self.models, self.shares.T, strict=True):
-            if bool((share > 0).any()):
-                total = total + share[:, None, None] * model.weights(solver, self.naive, known)
-        return total  # type: ignore[return-value]
+        return self.solved(part)[0]
+
+    def solved(self, part: Part) -> tuple[Tensor, Tensor | None]:
+        """Return the combined weights, and those for windows whose time is not known, if they are others."""
+        solver, known = Solver(partial(without, part, ()), self.one), dict[int, Tensor]()
+
+        def combined(shares: Tensor) -> Tensor:
+            total = 0.0
+            for model, share in zip(self.models, shares.T, strict=True):
+                if bool((share > 0).any()):
+                    total = total + share[:, None, None] * model.weights(solver, self.naive, known)
+            return total  # type: ignore[return-value]
+
+        return combined(self.shares), None if self.timeless is None else combined(self.timeless)
 
     def kept(self) -> dict[str, float]:
         """Return the mean share of each model."""
@@ -235,7 +249,7 @@ def weigh(
     blocks : sequence of Part
         Sums of blocks in time.
     parts : dict
-        Where the features ``one``, ``lags``, ``heights``, ``extra``, ``common`` and ``ahead`` lie.
+        Where the features ``one``, ``lags``, ``heights``, ``extra``, ``common``, ``ahead`` and ``clock`` lie.
     naive : dict of Tensor of shape (features, outputs)
         The weights of naive forecasts, by name.
     span : float
@@ -263,7 +277,7 @@ def weigh(
     def present(name: str) -> bool:
         return name in parts and parts[name].stop > parts[name].start
 
-    lags, extra, common = size(lags=1.0), size(extra=1.0), size(common=1.0)
+    lags, common = size(lags=1.0), size(common=1.0) if present("common") and channels > 1 else None
     models = [Model(name) for name in naive]
     tried = [search.add("population, shared weights", model, lags, shared=True) for model in models]
     plain = min(tried, key=lambda t: t[0])[1]
@@ -278,25 +292,44 @@ def weigh(
         name = "population and single neurons, shared weights"
         begin = models[-1].base or start
         tried = [search.add(name, begin, size(lags=1.0, heights=height, extra=ratio), shared=True) for ratio in RATIOS]
-        models.append(min(tried, key=lambda t: t[0])[1])
-        furthest = models[-1]
+        furthest = min(tried, key=lambda t: t[0])[1]
+        models.append(furthest)
     if channels > 1:
-        own = search.add("population, weights per channel", start, lags, shared=False, company=0.0)[1]
-        models += [own, search.add("population, shared weights adjusted per channel", plain, lags, shared=False)[1]]
-        if furthest is not plain:
-            furthest = search.add("single neurons, lags adjusted per channel", furthest, lags, shared=False)[1]
-            models.append(furthest)
-            furthest = search.add("single neurons, all adjusted per channel", furthest, extra, shared=False, least=SEVERE)[1]
-            models.append(furthest)
-        else:
-            furthest = models[-1]
-        if present("common"):
-            models.append(search.add("all channels, on top of shared weights", furthest, common, shared=False, least=SEVERE)[1])
-            models.append(search.add("all channels, on top of weights per channel", own, common, shared=False, least=SEVERE)[1])
+        found, furthest = _per_channel(search, plain, furthest, lags, size(extra=1.0), common)
+        models += found
     if present("ahead"):
-        models += _known_ahead(search, start, size, height, common if present("common") else None)
-    shares, gains = stack(search.products(models), models.index(plain), naive=len(naive), span=span, says=says)
-    return Weighed(models, shares, gains, naive, one)
+        models += _known_ahead(search, start, size, height, common)
+        furthest = models[-1 if common is None else -2]
+    blind = len(models)
+    if present("clock"):
+        models += _calendar(search, start, furthest, size(lags=1.0, heights=height, clock=CLOCK), common)
+    products = search.products(models)
+    combine = partial(stack, plain=models.index(plain), naive=len(naive), span=span, says=says)
+    shares, gains = combine(products)
+    if not present("clock"):
+        return Weighed(models, shares, gains, naive, one)
+    # A calendar is for all channels or for none: of many channels, one may seem to follow it by chance.
+    helps = bool(gains[blind:].max() > gains[:blind].max())
+    timeless = torch.nn.functional.pad(combine(products[:, :, :blind, :blind])[0], (0, len(models) - blind))
+    return Weighed(models, shares if helps else timeless, gains, naive, one, timeless)
+
+
+def _per_channel(
+    search: _Weighing, plain: Model, furthest: Model, lags: Tensor, extra: Tensor, common: Tensor | None
+) -> tuple[list[Model], Model]:
+    """Return models in which channels have weights of their own, and the one that reads most of a channel itself."""
+    assert plain.base is not None
+    own = search.add("population, weights per channel", plain.base, lags, shared=False, company=0.0)[1]
+    models = [own, search.add("population, shared weights adjusted per channel", plain, lags, shared=False)[1]]
+    if furthest is not plain:
+        models.append(search.add("single neurons, lags adjusted per channel", furthest, lags, shared=False)[1])
+        name = "single neurons, all adjusted per channel"
+        models.append(search.add(name, models[-1], extra, shared=False, least=SEVERE)[1])
+    furthest = models[-1]
+    if common is not None:
+        models.append(search.add("all channels, on top of shared weights", furthest, common, shared=False, least=SEVERE)[1])
+        models.append(search.add("all channels, on top of weights per channel", own, common, shared=False, least=SEVERE)[1])
+    return models, furthest
 
 
 def _known_ahead(
@@ -312,4 +345,15 @@ def _known_ahead(
         models += [own, search.add("known ahead, adjusted per channel", models[0], each, shared=False)[1]]
         if common is not None:
             models.append(search.add("known ahead, all channels", models[-1], common, shared=False, least=SEVERE)[1])
+    return models
+
+
+def _calendar(search: _Weighing, start: Model, furthest: Model, size: Tensor, common: Tensor | None) -> list[Model]:
+    """Return models that also read the time of day, week and year, from nothing and on top of the furthest model."""
+    one = search.channels == 1
+    name = "calendar" if one else "calendar, weights per channel"
+    models = [search.add(name, start, size, shared=one, company=0.0)[1]]
+    models.append(search.add("calendar, on top of single neurons", furthest, size, shared=one)[1])
+    if common is not None:
+        models.append(search.add("calendar, all channels", models[-1], common, shared=False, least=SEVERE)[1])
     return models
