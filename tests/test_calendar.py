@@ -295,3 +295,22 @@ def test_an_exported_program_asks_for_the_time(weeks, fitted, tmp_path):
     found = session.run(None, {"rows": rows, "time": times[ends - 1]})[0]
     for end, forecast in zip(ends, found, strict=True):
         np.testing.assert_allclose(forecast, fitted.predict(weeks[:end]), rtol=1e-9)
+
+
+def test_a_calendar_of_a_file_is_checked():
+    with pytest.raises(ValueError, match="neurons: a week has at most 2,016 of them, got 3,000"):
+        Calendar(3000, (7,))
+    with pytest.raises(ValueError, match=r"year: waves must be some of \(1, 2, 3\), each once, got \(1, 1\)"):
+        Calendar(168, (7,), (1, 1))
+    with pytest.raises(ValueError, match="week: waves must be some of"):
+        Calendar(168, (4,))
+
+
+def test_one_channel_that_seems_to_follow_the_calendar_is_not_enough():
+    """Random walks: whatever a calendar seems to bring to one of them is chance."""
+    rng = np.random.default_rng(3)
+    walks = pd.DataFrame(rng.normal(size=(1500, 6)).cumsum(axis=0), index=pd.date_range("2010-01-01", periods=1500, freq="D"))
+    model = Forecaster(30, 20, random_state=0).fit(walks)
+    assert model.model_.encoder.calendar is not None and not model.model_.reads_calendar
+    shares = model.model_.report.solution.kept
+    assert all(share == 0 for name, share in shares.items() if name.startswith("calendar"))

@@ -220,6 +220,8 @@ class NetworkSettings:
         }
         if codes:
             shapes |= {"ahead_mean": (codes,), "ahead_directions": (codes, sizes.ahead)}
+        if sizes.clock:
+            shapes["timeless"] = (sizes.groups, features - sizes.clock, sizes.horizon * sizes.outputs)
         for name, shape in shapes.items():
             _same(f"network.readout.{name}", state.get(f"readout.{name}"), shape, dtype)
 

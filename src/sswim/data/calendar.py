@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sswim.data.rows import Following, Rows, StoredRows
 from sswim.data.times import step_of
+from sswim.options import check_integer
 
 __all__ = ["Calendar", "RowTimes", "WindowEnds", "row_times", "wall_clock"]
 
@@ -66,6 +67,13 @@ class Calendar:
     neurons: int
     week: tuple[int, ...]
     year: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if check_integer("neurons", self.neurons, 1) > NEURONS:
+            raise ValueError(f"neurons: a week has at most {NEURONS:,} of them, got {self.neurons:,}.")
+        for name, waves, known in (("week", self.week, WEEKLY), ("year", self.year, YEARLY)):
+            if not set(waves) <= set(known) or len(set(waves)) < len(waves):
+                raise ValueError(f"{name}: waves must be some of {known}, each once, got {waves}.")
 
     @classmethod
     def of_step(cls, step: float, rows: int) -> Calendar | None:

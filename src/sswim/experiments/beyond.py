@@ -27,7 +27,6 @@ __all__ = ["beyond", "ideas"]
 HORIZONS = (6, 24, 48, 96)
 OURS: dict[str, Settings] = {
     "sswim": {},
-    "sswim without calendar": {"readout": Direct(calendar=False)},
     "sswim with rows": {"readout": Direct(skip=True)},
 }
 TIMED = "with times of rows"

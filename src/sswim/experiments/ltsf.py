@@ -27,7 +27,6 @@ __all__ = ["ltsf", "published_ltsf"]
 # Ours: all options that differ from the forecaster's defaults.
 OURS: dict[str, Settings] = {
     "sswim with rows": {"readout": Direct(skip=True)},
-    "sswim without calendar": {"readout": Direct(calendar=False)},
     "sswim": {},
 }
 # Each maps window, horizon, season and the part of the windows for validation to a model.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from sswim.algebra import index_of_least
 
-__all__ = ["stack"]
+__all__ = ["is_better", "stack"]
 
 # A combination below this share is nothing.
 LEAST = 0.005
@@ -80,6 +80,14 @@ def stack(
     shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
     relative = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
     return shares, 1 - torch.tensordot(say / say.sum(), relative, dims=1)
+
+
+def is_better(products: Tensor, model: int, other: int, *, span: float = 0.0, says: Sequence[float] | None = None) -> bool:
+    """Return whether a model gains over another one, all channels together, by more than the standard error of that gain."""
+    say = products.new_tensor([1.0] * len(products) if says is None else says)
+    each = products.diagonal(dim1=2, dim2=3)  # (B, C, M)
+    _, error, gain = _doubt(each[:, :, [model]], each[:, :, other], say)
+    return bool(gain > CAUTION[0] * max(1.0, span) ** 0.5 * error)
 
 
 def _doubt(each: Tensor, reference: Tensor, say: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from sswim.algebra import index_of_least
 from sswim.machine import on_threads
 from sswim.readout.blocks import Part, Solver, total, without
-from sswim.readout.stacking import stack
+from sswim.readout.stacking import is_better, stack
 
 __all__ = ["OVERLAP", "USUAL", "Model", "Weighed", "weigh"]
 
@@ -300,18 +300,21 @@ def weigh(
     if present("ahead"):
         models += _known_ahead(search, start, size, height, common)
         furthest = models[-1 if common is None else -2]
-    blind = len(models)
-    if present("clock"):
-        models += _calendar(search, start, furthest, size(lags=1.0, heights=height, clock=CLOCK), common)
-    products = search.products(models)
-    combine = partial(stack, plain=models.index(plain), naive=len(naive), span=span, says=says)
-    shares, gains = combine(products)
     if not present("clock"):
+        shares, gains = stack(search.products(models), models.index(plain), naive=len(naive), span=span, says=says)
         return Weighed(models, shares, gains, naive, one)
-    # A calendar is for all channels or for none: of many channels, one may seem to follow it by chance.
-    helps = bool(gains[blind:].max() > gains[:blind].max())
-    timeless = torch.nn.functional.pad(combine(products[:, :, :blind, :blind])[0], (0, len(models) - blind))
-    return Weighed(models, shares if helps else timeless, gains, naive, one, timeless)
+    own, both = size(lags=1.0, heights=height), size(lags=1.0, heights=height, clock=CLOCK)
+    timed, twins = (_calendar(search, start, furthest, each, common) for each in (both, own))
+    blind, every = len(models), [*models, *timed, *twins]
+    products = search.products(every)
+    combine = partial(stack, plain=models.index(plain), naive=len(naive), span=span, says=says)
+    shares, gains = combine(products[:, :, : -len(twins), : -len(twins)])
+    # A calendar is for all channels or for none: of many channels, one may seem to follow it by chance. It must be better than
+    # all models without it, its own twin among them, which reads the same but the calendar.
+    best, other = blind + int(gains[blind:].argmax()), int(gains[:blind].argmax())
+    helps = all(is_better(products, best, n, span=span, says=says) for n in (other, best + len(timed)))
+    timeless = torch.nn.functional.pad(combine(products[:, :, :blind, :blind])[0], (0, len(timed)))
+    return Weighed(every[: -len(twins)], shares if helps else timeless, gains, naive, one, timeless)
 
 
 def _per_channel(
