@@ -178,8 +178,9 @@ def test_rows_without_times_are_forecast_as_by_a_model_without_a_calendar(weeks,
 
 def test_what_needs_times_says_so(weeks, fitted):
     before = fitted.predict(weeks)
-    with pytest.raises(ValueError, match=r"X: this model reads the time.*intervals need rows with times.*calendar=False"):
-        fitted.predict_interval(weeks.to_numpy())
+    with pytest.warns(UserWarning, match=r"X: this model reads the time.*intervals are those of rows with times"):
+        low, high = fitted.predict_interval(weeks.to_numpy())
+    np.testing.assert_allclose((low + high) / 2, fitted.predict(weeks.to_numpy()), rtol=1e-9)
     with pytest.raises(ValueError, match="some of these series have times, and others have none"):
         fitted.predict([weeks, weeks.to_numpy()])
     blind = Forecaster(WINDOW, HORIZON, readout=Direct(calendar=False), random_state=0).fit(weeks[:500])
@@ -195,7 +196,7 @@ def test_rows_without_times_that_come_later_go_on(weeks):
         model.partial_fit(weeks[first:last])
         other.partial_fit(weeks.to_numpy()[first:last])
     np.testing.assert_array_equal(model.predict_windows(weeks[2000:]), other.predict_windows(weeks[2000:]))
-    with pytest.raises(ValueError, match=r"updates need rows with times"):
+    with pytest.raises(ValueError, match=r"fitted to rows with times, and updates need them too"):
         model.partial_fit([weeks.to_numpy()[2000:2100], weeks.to_numpy()[2100:2200]])
 
 
@@ -236,6 +237,25 @@ def test_gaps_and_lists_of_series_keep_their_times(weeks):
         model = Forecaster(WINDOW, HORIZON, random_state=0).fit(data)
         blind = Forecaster(WINDOW, HORIZON, readout=Direct(calendar=False), random_state=0).fit(data)
         assert model.evaluate(weeks[2000:]).rse < 0.75 * blind.evaluate(weeks[2000:]).rse
+
+
+def test_back_tests_are_refits(weeks):
+    model = Forecaster(WINDOW, HORIZON, dtype="float64", random_state=0).fit(weeks[:1200])
+    found = model.cross_validate(weeks, folds=2, start=0.75)
+    for part in found.folds.itertuples():
+        fitted = copy.deepcopy(model).refit(weeks[: part.train_last])
+        assert fitted.model_.reads_calendar
+        later = weeks[part.test_first - WINDOW : part.test_last]
+        assert part.rmse == pytest.approx(fitted.evaluate(later).rmse, rel=1e-7)
+
+
+def test_business_days_are_told_apart():
+    index = pd.bdate_range("2020-01-01", periods=400)
+    (times,) = as_series(pd.DataFrame({"x": np.arange(400.0)}, index=index)).times()
+    calendar = Calendar.of([times], [400])
+    assert calendar.neurons == 7
+    week = calendar.firing(torch.from_numpy(times.at(np.arange(5))))[0]
+    assert len(week.unique()) == 5
 
 
 def test_months_are_of_the_year():

@@ -28,6 +28,7 @@ from sswim.evaluate.metrics import Evaluation, ForecastErrors
 from sswim.machine import PIECES, on_threads
 from sswim.network.network import SpikingNetwork
 from sswim.network.output import VoltageReadout
+from sswim.options import warn
 from sswim.readout.lags import LagReadout
 from sswim.readout.record import LEVELS, LagRecord
 from sswim.report import SamplingReport, Summary, summarize
@@ -119,8 +120,8 @@ class ForecastModel:
         """Refuse a series whose rows have no times, if `what` the model does needs them."""
         if self.encoder.calendar is not None and series.times() is None:
             raise ValueError(
-                f"X: this model reads the time of day, week or year, and {what} need rows with times: pass a DataFrame with a "
-                "DatetimeIndex, as to fit, or fit with readout=Direct(calendar=False)."
+                f"X: this model was fitted to rows with times, and {what} need them too: pass a DataFrame with a "
+                "DatetimeIndex, or fit with readout=Direct(calendar=False)."
             )
 
     def last(self, X: SeriesLike, future: Future = None) -> tuple[list[Series], list[Tensor], Ahead]:
@@ -146,11 +147,15 @@ class ForecastModel:
     def predict(self, X: SeriesLike, future: Future = None, *, timed: bool = False) -> tuple[Forecasts, list[Tensor]]:
         """Return the forecasts that follow on one or several series, as the user gave these, and the rows they follow on.
 
-        With `timed`, rows must have times if forecasts depend on them.
+        With `timed`, warn of rows without times if forecasts depend on them.
         """
         several, (series, rows, ahead) = is_several(X), self.last(X, future)
         if timed and self.reads_calendar and not ahead.times:
-            self.check_times(series[0], "intervals")
+            warn(
+                "X: this model reads the time of day, week or year, and its intervals are those of rows with times. Without, "
+                "forecasts are worse, and intervals cover less than they should. Pass a DataFrame with a DatetimeIndex.",
+                stacklevel=3,
+            )
         values = self.forecast(rows, ahead)
         if several and not isinstance(X, (list, tuple)):
             return values, rows

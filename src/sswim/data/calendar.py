@@ -168,10 +168,10 @@ class RowTimes:
 
     @property
     def seconds(self) -> float:
-        """Seconds from one row to the next, on average."""
+        """Seconds from one row to the next; the least, if steps differ: a day for business days."""
         if self.step is not None:
             return self.step.total_seconds()
-        return float(np.diff(self.wall).mean())
+        return float(np.diff(self.wall).min())
 
     def at(self, rows: np.ndarray) -> np.ndarray:
         """Return wall-clock times in seconds of some rows of the segment, which may lie beyond its end if it is regular."""
