@@ -76,6 +76,10 @@ class Samples(ABC):
         """Return how much samples count (batch,). Default: all alike."""
         return None
 
+    def groups(self, index: Index) -> Tensor | None:
+        """Return the number of each sample's group (batch,). Default: there are no groups."""
+        return None
+
 
 class Subset(Samples):
     """Some of the samples of another source."""
@@ -105,6 +109,10 @@ class Subset(Samples):
     def weights(self, index: Index) -> Tensor | None:
         """Return how much samples count."""
         return self.samples.weights(self.numbers(index))
+
+    def groups(self, index: Index) -> Tensor | None:
+        """Return the number of each sample's group."""
+        return self.samples.groups(self.numbers(index))
 
     @property
     def marks(self) -> str:

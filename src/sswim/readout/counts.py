@@ -17,6 +17,7 @@ from sswim.options import Mistakes, Options, Run, check_choice, check_constants,
 from sswim.readout.base import Shape, Training
 from sswim.readout.decaying import TraceReadout, check_memory
 from sswim.readout.gathered import ITEM, SampleSums, joined
+from sswim.readout.leaving import leave_groups_out
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
 from sswim.readout.record import KEPT, quantiles_of
 from sswim.readout.rounding import rounded_output
@@ -102,6 +103,9 @@ class Counts(Options):
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
+        grouped = split.train.groups(slice(0, 1)) is not None and self.loss == "squared_error" and network.horizon == 1
+        if grouped and isinstance(regularization, LambdaSearch) and readout.weights.shape[1] <= WIDE:
+            regularization = leave_groups_out(network, split, regularization, run)
         plain = isinstance(regularization, FixedLambda) and not regularization.penalize_bias
         plain = plain or regularization == LambdaSearch()  # a search of the user's own has a grid of its own
         wide = readout.weights.shape[1] > WIDE and network.horizon == 1 and self.bits is None and plain
