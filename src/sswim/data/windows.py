@@ -16,16 +16,7 @@ from sswim.data.encoder import Encoded, SeriesEncoder
 from sswim.data.rows import Unread, find_runs
 from sswim.network.network import Inputs
 
-__all__ = [
-    "Index",
-    "Part",
-    "Samples",
-    "SeriesWindows",
-    "Split",
-    "Subset",
-    "batches",
-    "kept_for_training",
-]
+__all__ = ["Index", "Part", "Samples", "SeriesWindows", "Split", "Subset", "batches", "kept_for_training"]
 
 Index = Tensor | slice
 Look = Callable[["SeriesWindows", Index], Tensor]

@@ -24,7 +24,7 @@ def leave_groups_out(network: SpikingNetwork, split: Split, search: LambdaSearch
     Copies of samples are left aside. Where memory has no room for the sums of two parts, the search itself is returned: it
     looks at the groups that are held out for validation.
     """
-    features = network.readout.weights.shape[1]  # type: ignore[attr-defined]
+    features = network.readout.weights.shape[1]
     room = run.budget // (24 * features**2)  # sums of a part, those of all others, and their eigenvectors
     if room < 2:
         return search
@@ -35,9 +35,9 @@ def leave_groups_out(network: SpikingNetwork, split: Split, search: LambdaSearch
 def sums_of_parts(network: SpikingNetwork, split: Split, most: int, run: Run) -> list[Sums]:
     """Return the sums of each part of the groups; group `n` is in part ``n % most``."""
     readout = network.readout
-    outputs, features = readout.weights.shape  # type: ignore[attr-defined]
+    outputs, features = readout.weights.shape
     found: dict[int, Sums] = {}
-    read, size = network.trace_reader(readout.constants), network.batch_size(run.budget)  # type: ignore[attr-defined]
+    read, size = network.trace_reader(readout.constants), network.batch_size(run.budget)
     for samples in (Part(split.train, 0, split.train.originals), split.held_out):
         for rows in run.count(batches(len(samples), size)):
             f, y, weights = read(samples.inputs(rows)), samples.targets(rows).flatten(1).T.double(), samples.weights(rows)
