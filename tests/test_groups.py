@@ -7,12 +7,13 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import LeaveOneGroupOut
 
-from sswim import Classifier, Counts, FixedLambda, LambdaSearch
+from sswim import Classifier, Counts, LambdaSearch
 from sswim.classes import check_groups, training_order
 from sswim.data import Shifts
 from sswim.data.windows import Split
 from sswim.options import Run
-from sswim.readout.leaving import best_penalty, leave_groups_out, sums_of_parts
+from sswim.readout.leaving import best_penalty, leave_groups_out
+from sswim.readout.leaving import parts_of as parts_by_group
 from sswim.regression import Sums
 
 X, Y = load_digits(return_X_y=True)
@@ -93,27 +94,27 @@ def test_a_search_that_may_not_be_extended_stays_on_its_grid():
     assert best_penalty(parts, LambdaSearch()).value > 1
 
 
-def test_sums_of_parts_are_those_of_their_samples():
-    model = classifier().fit(X, Y)
-    network, samples = model.network_, model.model_.samples(X)
-    group = check_groups(SPEAKERS, len(Y))
-    samples.labels, samples._groups = torch.from_numpy(Y), group
-    with Run("1GB", 0, 0) as run:
-        parts = sums_of_parts(network, Split.at(samples, 250), 3, run)
-    with torch.no_grad():
-        features = network.trace_reader(network.readout.constants)(samples.inputs(slice(None))).double()
-    assert len(parts) == 3 and sum(part.samples for part in parts) == len(Y)
-    for number, part in enumerate(parts):
-        f = features[:, group % 3 == number]
-        f = f - f.mean(dim=1, keepdim=True)
-        torch.testing.assert_close(part.gram, f @ f.T, rtol=1e-5, atol=1e-3)
+def test_parts_hold_whole_groups_and_all_samples():
+    samples = classifier().fit(X, Y).model_.samples(X)
+    samples._groups = check_groups(SPEAKERS, len(Y))
+    parts = parts_by_group(Split.at(samples, 250), 3)
+    assert [sorted(set(SPEAKERS[part.index])) for part in parts] == [["ann", "dan"], ["bob"], ["cleo"]]
+    assert sorted(torch.cat([part.index for part in parts]).tolist()) == list(range(len(Y)))
 
 
 def test_a_fit_takes_the_penalty_for_groups_left_out():
+    """The literal way: features of all samples, and a ridge regression for each penalty and each group left out."""
     model = classifier().fit(X, Y, groups=SPEAKERS)
-    fixed = classifier(regularization=FixedLambda(float(model.report_.solution.lambdas[0]))).fit(X, Y, groups=GROUPS)
-    assert len(set(model.report_.solution.lambdas.tolist())) == 1
-    np.testing.assert_array_equal(model.decision_function(X), fixed.decision_function(X))
+    samples = model.model_.samples(X)
+    with torch.no_grad():
+        features = model.network_.trace_reader(model.network_.readout.constants)(samples.inputs(slice(None)))
+    targets = 2.0 * (2 * np.eye(10)[Y] - 1)
+    ratio = (1e-5 / 0.5) ** (1 / 31)
+    grid = 0.5 * ratio ** np.arange(-20, 32)  # that of `LambdaSearch`, and past its upper end
+    errors = literal_errors(features.double().T.numpy(), targets, GROUPS, grid)
+    chosen = model.report_.solution.lambdas
+    assert len(set(chosen.tolist())) == 1
+    assert float(chosen[0]) == pytest.approx(grid[errors.argmin()], rel=1e-6)
     assert model.report_.validation_samples == 100
 
 
@@ -151,10 +152,11 @@ def test_updates_keep_the_penalty():
 
 
 def test_little_memory_looks_at_the_groups_held_out():
-    model = classifier().fit(X, Y)
+    samples = classifier().fit(X, Y).model_.samples(X)
+    samples._groups = check_groups(SPEAKERS, len(Y))
     with Run("1GB", 0, 0) as run:
         run.budget = 1000
-        assert leave_groups_out(model.network_, None, LambdaSearch(), run) == LambdaSearch()
+        assert leave_groups_out(Split.at(samples, 250), 40, LambdaSearch(), None, run) == LambdaSearch()
 
 
 @pytest.mark.parametrize(

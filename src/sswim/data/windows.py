@@ -101,10 +101,6 @@ class Subset(Samples):
         """Return how much samples count."""
         return self.samples.weights(self.numbers(index))
 
-    def groups(self, index: Index) -> Tensor | None:
-        """Return the number of each sample's group."""
-        return self.samples.groups(self.numbers(index))
-
     @property
     def marks(self) -> str:
         """What tells the samples from others with the same targets."""

@@ -3,53 +3,56 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
-from sswim.data.windows import Part, Split, batches
-from sswim.network.network import SpikingNetwork
+from sswim.data.windows import Samples, Split, Subset
 from sswim.options import Run
 from sswim.readout.gathered import joined
 from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, Sums
 
-__all__ = ["best_penalty", "leave_groups_out", "sums_of_parts"]
+__all__ = ["best_penalty", "leave_groups_out", "parts_of"]
 
 # Groups are left out in at most this many parts.
 MOST = 10
 
 
-def leave_groups_out(network: SpikingNetwork, split: Split, search: LambdaSearch, run: Run) -> Regularization:
+def leave_groups_out(
+    split: Split, features: int, search: Regularization, sums_of: Callable[[Samples], Sums], run: Run
+) -> Regularization:
     """Return the penalty of least error on groups of samples that are left out in turn.
 
-    Copies of samples are left aside. Where memory has no room for the sums of two parts, the search itself is returned: it
-    looks at the groups that are held out for validation.
+    If there are no groups, or `search` compares no penalties, it is returned as it is. So it is where memory has no room for
+    the sums of two parts: then it looks at the groups that are held out for validation.
+
+    Parameters
+    ----------
+    split : Split
+        Copies of samples are left aside.
+    features : int
+        Number of features that the sums have.
+    search : Regularization
+        A `LambdaSearch` has penalties to compare.
+    sums_of : callable
+        Returns the sums of some samples.
+    run : Run
     """
-    features = network.readout.weights.shape[1]
     room = run.budget // (24 * features**2)  # sums of a part, those of all others, and their eigenvectors
-    if room < 2:
+    grouped = split.whole is not None and split.whole.groups(slice(0)) is not None
+    if not grouped or not isinstance(search, LambdaSearch) or room < 2:
         return search
     with run.step("groups left out"):
-        return best_penalty(sums_of_parts(network, split, min(MOST, room), run), search)
+        return best_penalty([sums_of(part) for part in parts_of(split, min(MOST, room))], search)
 
 
-def sums_of_parts(network: SpikingNetwork, split: Split, most: int, run: Run) -> list[Sums]:
-    """Return the sums of each part of the groups; group `n` is in part ``n % most``."""
-    readout = network.readout
-    outputs, features = readout.weights.shape
-    found: dict[int, Sums] = {}
-    read, size = network.trace_reader(readout.constants), network.batch_size(run.budget)
-    for samples in (Part(split.train, 0, split.train.originals), split.held_out):
-        for rows in run.count(batches(len(samples), size)):
-            f, y, weights = read(samples.inputs(rows)), samples.targets(rows).flatten(1).T.double(), samples.weights(rows)
-            groups = samples.groups(rows)
-            assert groups is not None
-            for part in (groups % most).unique().tolist():
-                mine = (groups % most == part).nonzero()[:, 0]
-                sums = found.setdefault(part, Sums(features, outputs, device=f.device))
-                here = mine.to(f.device)
-                counts = None if weights is None else weights[mine].to(f.device)
-                sums.update(f[:, None, here], y[:, None, mine].to(f.device), weights=counts)
-    return [found[part] for part in sorted(found)]
+def parts_of(split: Split, most: int) -> list[Samples]:
+    """Return the samples of each part of the groups; group `n` is in part ``n % most``."""
+    whole = split.whole
+    assert whole is not None
+    groups = whole.groups(slice(None))
+    assert groups is not None
+    return [Subset(whole, (groups % most == part).nonzero()[:, 0]) for part in (groups % most).unique().tolist()]
 
 
 def best_penalty(parts: list[Sums], search: LambdaSearch) -> FixedLambda:
