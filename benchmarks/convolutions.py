@@ -330,9 +330,11 @@ def draw(place: Path) -> None:
     for i, (name, (_, run)) in enumerate(zip(names, trained, strict=True)):
         _line(ax, run["points"], label=None if name in names[:i] else name, **marked(kinds.index(name)))
     sampled = runs_of("sswim")
-    for i, seed in enumerate(sorted({run["seed"] for run in sampled})):
-        points = [point for run in sampled if run["seed"] == seed for point in run["points"]]
-        _line(ax, points, label=None if i else "sampled (sswim)", **{**EMPHASIS, "marker": "o"})
+    for label, marker, filters in (("sampled filters (sswim)", "o", True), ("1,000 sampled neurons (sswim)", "s", False)):
+        mine = [run for run in sampled if ("filters" in run["model"]) == filters]
+        for i, seed in enumerate(sorted({run["seed"] for run in mine})):
+            points = [point for run in mine if run["seed"] == seed for point in run["points"]]
+            _line(ax, points, label=None if i else label, **{**EMPHASIS, "marker": marker})
     if not ax.lines:
         raise SystemExit(f"There are no runs in {RESULTS}: use --train first.")
     ax.set(xlabel="seconds of training", ylabel="test accuracy, %")

@@ -244,7 +244,9 @@ def test_fsdd_from_either_form(tmp_path, monkeypatch):
     write_npz(tmp_path)
     monkeypatch.setenv("SSWIM_DATA", str(tmp_path))
     check_fsdd(load_fsdd(**options))
-    check_fsdd(load_fsdd(**{**options, "test_speakers": "cleo"}))
+    *found, speakers = load_fsdd(**{**options, "test_speakers": "cleo"}, return_speakers=True)
+    check_fsdd(found)
+    assert speakers.tolist() == [name for _, name, _ in who if name != "cleo"]
 
 
 @pytest.mark.parametrize("speakers", [["dan"], [], PEOPLE, ["ann", "dan"]])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from sswim.readout.base import ClassReadoutOptions
 from sswim.readout.voltage import Voltage
 from sswim.report import SamplingReport
 
-__all__ = ["ClassModel", "SamplesPast", "labelled_samples", "samples_seed", "training_order"]
+__all__ = ["ClassModel", "SamplesPast", "check_groups", "labelled_samples", "samples_seed", "training_order"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def labelled_samples(
     seed: int = 0,
     class_weights: Tensor | None = None,
     first: int = 0,
+    groups: Tensor | None = None,
 ) -> LabelledSamples:
     """Return samples as the network takes them; `first` is the number of the first one, for what an encoder draws."""
     return LabelledSamples(
@@ -125,6 +127,7 @@ def labelled_samples(
         scale=inputs.scale,
         class_weights=class_weights,
         first=first,
+        groups=groups,
     )
 
 
@@ -133,11 +136,49 @@ def samples_seed(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 
-def training_order(values: Values, labels: Tensor, validation: float, seed: int) -> tuple[Tensor, int]:
-    """Return samples in random order, those for training first, and how many these are."""
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    held_out = digests(values) < validation
+def check_groups(groups: npt.ArrayLike | None, samples: int) -> Tensor | None:
+    """Return the number of each sample's group, (samples,); None if there are no groups.
+
+    Examples
+    --------
+    >>> check_groups(["theo", "lucas", "theo"], 3).tolist()
+    [1, 0, 1]
+    """
+    if groups is None:
+        return None
+    given = np.asarray(groups)
+    if given.shape != (samples,):
+        raise ValueError(
+            f"groups must hold one label per sample, of shape ({samples},), got the shape {given.shape}. Pass the group of "
+            "each sample of X, in the same order."
+        )
+    if (given != given).any() or (given.dtype.kind == "O" and any(label is None for label in given)):
+        raise ValueError("groups must name a group for each sample, got missing values. Name a group for each.")
+    names, numbers = np.unique(given.astype(str) if given.dtype.kind == "O" else given, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError(f"groups must hold at least two groups, got one: {names[0]!r}. Omit groups.")
+    return torch.from_numpy(numbers)
+
+
+def training_order(
+    values: Values, labels: Tensor, validation: float, seed: int, groups: Tensor | None = None
+) -> tuple[Tensor, int]:
+    """Return samples in random order, those for training first, and how many these are.
+
+    With the numbers of `groups` (samples,), whole groups are held out: in random order, as many as it takes for a part
+    `validation` of the samples, and never all.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    if groups is None:
+        held_out = digests(values) < validation
+    else:
+        sizes = torch.bincount(groups)
+        drawn = torch.randperm(len(sizes), generator=generator)
+        chosen = sizes[drawn].cumsum(dim=0) - sizes[drawn] < validation * len(labels)
+        chosen[-1] = False
+        held_out = torch.isin(groups, drawn[chosen])
     kept = len(labels) - int(held_out.sum())
-    if kept == len(labels) or len(labels[~held_out].unique()) < 2:  # few samples, or nearly all alike
+    if groups is None and (kept == len(labels) or len(labels[~held_out].unique()) < 2):  # few samples, or nearly all alike
         return order, kept_for_training(len(labels), validation)
     return torch.cat([order[~held_out[order]], order[held_out[order]]]), kept

@@ -69,6 +69,8 @@ class LabelledSamples(Samples):
         How much samples of each class count. Default: all alike.
     first : int
         Number of the first sample, for what the encoder draws.
+    groups : Tensor of shape (samples,), optional
+        The number of each sample's group, such as its speaker. Default: there are no groups.
     """
 
     def __init__(
@@ -84,10 +86,11 @@ class LabelledSamples(Samples):
         scale: tuple[float, float] | None = None,
         class_weights: Tensor | None = None,
         first: int = 0,
+        groups: Tensor | None = None,
     ) -> None:
         self.X, self.labels, self.classes, self.horizon, self.voltage = X, labels, classes, horizon, voltage
         self._encoder, self._seed, self._scale, self._class_weights = encoder, seed, scale, class_weights
-        self._first = first
+        self._first, self._groups = first, groups
         self.spiking = encoder is not None or isinstance(X, EventStreams)
 
     def __len__(self) -> int:
@@ -146,6 +149,10 @@ class LabelledSamples(Samples):
     def weights(self, index: Index) -> Tensor | None:
         """Return how much samples count (batch,)."""
         return None if self._class_weights is None else self._class_weights[self.labels[index]]
+
+    def groups(self, index: Index) -> Tensor | None:
+        """Return the number of each sample's group (batch,)."""
+        return None if self._groups is None else self._groups[index]
 
 
 def digests(values: Tensor | EventStreams | StoredSamples) -> Tensor:

@@ -18,16 +18,7 @@ from sswim.data.rows import Unread, find_runs
 from sswim.data.starts import Starts, TimedWindows
 from sswim.network.network import Inputs
 
-__all__ = [
-    "Index",
-    "Part",
-    "Samples",
-    "SeriesWindows",
-    "Split",
-    "Subset",
-    "batches",
-    "kept_for_training",
-]
+__all__ = ["Index", "Part", "Samples", "SeriesWindows", "Split", "Subset", "batches", "kept_for_training"]
 
 Index = Tensor | slice
 Look = Callable[["SeriesWindows", Index], Tensor]
@@ -76,6 +67,10 @@ class Samples(ABC):
 
     def weights(self, index: Index) -> Tensor | None:
         """Return how much samples count (batch,). Default: all alike."""
+        return None
+
+    def groups(self, index: Index) -> Tensor | None:
+        """Return the number of each sample's group (batch,). Default: there are no groups."""
         return None
 
 

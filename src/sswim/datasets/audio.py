@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.io import wavfile
@@ -25,7 +26,8 @@ def load_fsdd(
     *,
     test_speakers: Collection[str] = ("theo", "yweweler"),
     cochlea: Cochlea | None = None,
-) -> tuple[Events, np.ndarray, Events, np.ndarray]:
+    return_speakers: bool = False,
+) -> tuple[Any, ...]:
     """Return the Free Spoken Digit Dataset as events: training events and labels, and those of speakers held out.
 
     3,000 recordings of ten digits by six speakers: george, jackson, lucas, nicolas, theo and yweweler. Computing the events
@@ -39,6 +41,8 @@ def load_fsdd(
         Who is held out. Default: the last two in alphabetical order, a third of the recordings.
     cochlea : Cochlea, optional
         What turns audio into events.
+    return_speakers : bool
+        Whether the names of the training recordings' speakers are returned too, for ``Classifier.fit(groups=...)``.
 
     Returns
     -------
@@ -48,6 +52,8 @@ def load_fsdd(
         The digits.
     test_events, test_labels
         The same, of the speakers held out.
+    speakers : array of shape (samples,), str
+        Who speaks in each training recording, if `return_speakers` is set.
 
     Raises
     ------
@@ -73,12 +79,9 @@ def load_fsdd(
         )
     test = np.isin(speakers, sorted(held))
     events = cochlea.many(audio, rate)
-    return (
-        [events[n] for n in np.flatnonzero(~test)],
-        labels[~test],
-        [events[n] for n in np.flatnonzero(test)],
-        labels[test],
-    )
+    train, rest = ([events[n] for n in np.flatnonzero(some)] for some in (~test, test))
+    found = train, labels[~test], rest, labels[test]
+    return (*found, speakers[~test]) if return_speakers else found
 
 
 def _read_npz(path: Path) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, float]:

@@ -139,7 +139,8 @@ class ClassPairs(_Pairs):
         if len(values) != total or kept != report.samples:
             raise ValueError(
                 f"train: these are not the samples of the fit. The fit had {total:,} samples, {report.samples:,} of them for "
-                f"training; here there are {len(values):,}, {kept:,} for training. Pass the samples that were given to fit."
+                f"training; here there are {len(values):,}, {kept:,} for training. Pass the samples that were given to fit. "
+                "A model that was fitted with groups does not show its pairs."
             )
         shuffled = torch.from_numpy(labels)[order]
         samples = labelled_samples(model.inputs, values[order], shuffled, len(model.classes), model.readout, seed)

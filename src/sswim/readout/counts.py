@@ -17,7 +17,8 @@ from sswim.options import Mistakes, Options, Run, check_choice, check_constants,
 from sswim.readout.base import Shape, Training
 from sswim.readout.decaying import TraceReadout, check_memory
 from sswim.readout.gathered import ITEM, SampleSums, joined
-from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, fit_temperature, search_penalty
+from sswim.readout.leaving import leave_groups_out
+from sswim.readout.likelihood import KeptFeatures, fit_temperature, likeliest
 from sswim.readout.record import KEPT, quantiles_of
 from sswim.readout.rounding import rounded_output
 from sswim.readout.wide import WIDE, solve_wide, wide_memory
@@ -28,8 +29,6 @@ from sswim.steps.leaky import check_bits
 
 __all__ = ["Counts", "cross_entropy", "few_of"]
 
-# Steps on all samples, from the weights of the training part.
-REFIT_STEPS = 8
 LOSSES = ("log_loss", "squared_error")
 # With more features than this, this many samples are added to the sums at once.
 MANY, TOGETHER = 1500, 1024
@@ -102,6 +101,14 @@ class Counts(Options):
         if self.loss == "log_loss" and network.horizon != 1:
             raise ValueError("loss: 'log_loss' needs one class per sample. Use Counts(loss='squared_error') for real targets.")
         regularization = resolve("regularization", self.regularization, REGULARIZATION)
+        features = readout.weights.shape[1]
+        if self.loss == "squared_error" and features <= WIDE:
+            work, size = CountsWork(network, split.train, 0, run.budget), network.batch_size(run.budget)
+
+            def sums_of(part: Samples) -> Sums:
+                return replace(work, samples=part).sums(batches(len(part), size)).sums
+
+            regularization = leave_groups_out(split, features, regularization, sums_of, run)
         plain = isinstance(regularization, FixedLambda) and not regularization.penalize_bias
         plain = plain or regularization == LambdaSearch()  # a search of the user's own has a grid of its own
         wide = readout.weights.shape[1] > WIDE and network.horizon == 1 and self.bits is None and plain
@@ -339,7 +346,7 @@ class CountsRecord:
             w, b = every.solve(lambdas)
         else:
             with run.step("likelihood"):
-                w, b, temperature, lambdas = _likeliest(self.sums, self.kept, every, self.regularization, w, b, lambdas)
+                w, b, temperature, lambdas = likeliest(self.sums, self.kept, every, self.regularization, w, b, lambdas)
         if self.bits is not None:
             with run.step("rounding"):
                 w, b = rounded_output(every, w, b, lambdas, self.bits, len(network.readout.constants))
@@ -364,27 +371,3 @@ def _errors(network: SpikingNetwork, samples: Samples) -> Tensor:
         y = samples.targets(index)
         errors.append((y - forecast(samples.inputs(index)).to(y)).unflatten(0, (-1, group)))  # (n, G, H, O)
     return torch.cat(errors).transpose(1, 2).flatten(2)
-
-
-def _likeliest(
-    sums: Sequence[Sums],
-    kept: Sequence[KeptFeatures],
-    every: Sums,
-    regularization: Regularization,
-    weights: Tensor,
-    biases: Tensor,
-    lambdas: Tensor,
-) -> tuple[Tensor, Tensor, float, Tensor]:
-    """Return weights (features, classes), biases, their temperature, and the penalty of each class.
-
-    The penalty and the temperature are chosen on validation samples; then the weights are fitted to all samples, whose sums are
-    `every`.
-    """
-    (train, _), (seen, held_out) = sums, kept
-    start = Softmax.from_regression(train, weights, biases)
-    scale = 1 / fit_temperature(held_out.logits(start), held_out.labels)
-    found, lambda_ = search_penalty(Descent(seen, train, start.scaled(scale)), held_out, regularization)
-    temperature = fit_temperature(held_out.logits(found), held_out.labels)
-    centre = Softmax.from_regression(every, *every.solve(lambdas)).scaled(scale)
-    found = Descent(seen.joined(held_out), every, found.about(centre.mean), centre).settle(lambda_, REFIT_STEPS)
-    return found.weights.T, found.biases - found.weights @ found.mean, temperature, torch.full_like(lambdas, lambda_)

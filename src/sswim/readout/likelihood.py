@@ -21,12 +21,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from sswim.algebra import index_of_least
-from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization
+from sswim.regression import CEILING, FLOOR, FixedLambda, LambdaSearch, Regularization, Sums
 
-__all__ = ["Descent", "KeptFeatures", "Softmax", "first_minimum", "fit_temperature", "search_penalty"]
+__all__ = ["Descent", "KeptFeatures", "Softmax", "first_minimum", "fit_temperature", "likeliest", "search_penalty"]
 
 # Steps per candidate of a search, each of which starts from the one before; it ends after PATIENCE in a row that are no better.
 STEPS, PATIENCE = 2, 3
+# Steps on all samples, from the weights of the training part.
+REFIT_STEPS = 8
 
 
 class KeptFeatures:
@@ -256,3 +258,27 @@ def fit_temperature(values: Tensor, labels: Tensor) -> float:
     grid = torch.logspace(-3, 3, 61, dtype=torch.float64) * float(values.std().clamp_min(1e-12))
     losses = torch.stack([cross_entropy(values / t, labels) for t in grid])
     return float(grid[index_of_least(losses)])
+
+
+def likeliest(
+    sums: Sequence[Sums],
+    kept: Sequence[KeptFeatures],
+    every: Sums,
+    regularization: Regularization,
+    weights: Tensor,
+    biases: Tensor,
+    lambdas: Tensor,
+) -> tuple[Tensor, Tensor, float, Tensor]:
+    """Return weights (features, classes), biases, their temperature, and the penalty of each class.
+
+    The penalty and the temperature are chosen on validation samples; then the weights are fitted to all samples, whose sums are
+    `every`.
+    """
+    (train, _), (seen, held_out) = sums, kept
+    start = Softmax.from_regression(train, weights, biases)
+    scale = 1 / fit_temperature(held_out.logits(start), held_out.labels)
+    found, lambda_ = search_penalty(Descent(seen, train, start.scaled(scale)), held_out, regularization)
+    temperature = fit_temperature(held_out.logits(found), held_out.labels)
+    centre = Softmax.from_regression(every, *every.solve(lambdas)).scaled(scale)
+    found = Descent(seen.joined(held_out), every, found.about(centre.mean), centre).settle(lambda_, REFIT_STEPS)
+    return found.weights.T, found.biases - found.weights @ found.mean, temperature, torch.full_like(lambdas, lambda_)
