@@ -202,8 +202,12 @@ class ConvolutionLayer(SpikingLayer):
         steps = filters.shape[1]
         if not isinstance(signals, Tensor) or not (constant_in_time(signals[:, : filters.shape[2]]) and self.integrates()):
             return None
-        n = self._place_by_place(integrated(self.currents(signals), self.biases, steps))  # (P, K, B)
-        return (self.regions @ n.flatten(1)).view(-1, *n.shape[1:]).transpose(0, 1).flatten(0, 1)
+        found = self.weights.new_empty(self.neurons, self.grid.regions, signals.shape[2])
+        for first in range(0, signals.shape[2], FEW):  # few samples at a time stay in the processor's cache
+            few = signals[:, :, first : first + FEW]
+            n = self._place_by_place(integrated(self.currents(few), self.biases, steps))  # (P, K, B)
+            found[:, :, first : first + FEW] = (self.regions @ n.flatten(1)).view(-1, *n.shape[1:]).transpose(0, 1)
+        return found.flatten(0, 1)
 
     def integrates(self) -> bool:
         """Return whether the neurons integrate without a leak, and each spike subtracts the threshold 1."""

@@ -167,7 +167,7 @@ def _features(
         runs = [slice(r.start + part.start, r.stop + part.start) for r in batches(part.stop - part.start, size)]
         f = torch.empty(network.readout.weights.shape[1], part.stop - part.start, dtype=network.readout.weights.dtype)
         for one in runs:
-            f[:, one.start - part.start : one.stop - part.start] = read(samples.inputs(one))
+            f[:, one.start - part.start : one.stop - part.start] = network.readout.features(read(samples.inputs(one)))  # type: ignore[operator]
         yield f, samples.targets(part).flatten(1).argmax(dim=1), samples.weights(part)
 
 
