@@ -38,8 +38,10 @@ __all__ = [
 Fields = str | Sequence[int] | None
 Layers = Sequence[int | Convolution]
 EncoderName = str | SpikeEncoder | ExactEvents | None
+# Places of a region from which on the roots of its counts are read. Counts of fewer places do not vary much.
+LARGE = 16
 # What images get, and everything else; and the shortest side of an image.
-AUTO, DENSE, SHORTEST = (Convolution(100),), (1000,), 5
+AUTO, DENSE, SHORTEST = (Convolution(150),), (1000,), 5
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,10 @@ def suited(
     if kernel == "auto" and neurons.profile is None and isinstance(inputs.encoder, Current):
         neurons = replace(neurons, kernel=["exponential"], refractory="exponential")
         steps = replace(steps, temporal=LeakyTimes(low=math.inf), normalizer=IntegrateScale())
-    return Hidden(found, layout, inputs, steps, neurons, roots=neurons.profile is None and inputs.spikes is not None)
+    hidden = Hidden(found, layout, inputs, steps, neurons)
+    first = hidden.shapes[0]
+    large = isinstance(first, Grid) and first.smallest >= LARGE
+    return replace(hidden, roots=large and neurons.profile is None and inputs.spikes is not None)
 
 
 def _roomy(layout: Sequence[int]) -> bool:

@@ -306,7 +306,7 @@ def _output(network: SpikingNetwork, report: SamplingReport, population: int | N
         return {"kernel": str(readout.kernel), **facts, "delay": _three(readout.delays), "support": _three(readout.supports)}
     facts["constants"] = list(readout.constants)
     if population is None:
-        return {"kernel": "roots of traces" if readout.roots else "traces", **facts}
+        return {"kernel": "traces", **facts}
     kept = {} if report.solution.kept is None else {"kept": report.solution.kept, "gains": report.solution.gains}
     return {"kernel": "lags", **facts, "population": population, **kept}
 

@@ -99,6 +99,7 @@ class NetworkSettings:
             neurons = out.population.neurons
             read = LagSettings(out.sizes, out.constants, neurons, out.singles, out.skip, out.absolute, out.heights)
         else:
+            assert isinstance(out, TraceReadout)
             read = TraceSettings(out.constants, out.roots)
         names = [field.name for field in dataclasses.fields(cls) if field.name != "readout"]
         return cls(**{name: getattr(network, name) for name in names}, readout=read)

@@ -61,9 +61,9 @@ class Counts(Options):
     bits : int, optional
         Round the weights of each class to integers of this many bits times a number. Default: not rounded.
     roots : bool or "auto"
-        Whether the square roots of counts and traces are read. A pooled count varies the more, the larger it is; its root varies
-        about equally everywhere, so that large counts do not hide small ones. ``"auto"``: for images that a
-        `Convolution` sees, without a `profile`.
+        Whether the square roots of counts and traces are read. Large counts vary more than small ones and hide them; their
+        roots vary alike. ``"auto"``: for images that a `Convolution` sees and pools over at least 16 places, without a
+        `profile`.
     """
 
     traces: float | Sequence[float] = (math.inf,)
@@ -191,12 +191,13 @@ class CountsWork:
     def sums(self, parts: Iterable[slice]) -> CountsSums:
         """Return the sums of runs of samples."""
         readout, samples = self.network.readout, self.samples
+        assert isinstance(readout, TraceReadout)
         outputs, features = readout.weights.shape
         sums, kept = Sums(features, outputs, device=readout.weights.device), KeptFeatures(self.limit)
         read = self.network.trace_reader(readout.constants)
         waiting: list[tuple[Tensor, Tensor, Tensor | None]] = []
         for part in parts:
-            f = readout.features(read(samples.inputs(part)))  # type: ignore[operator]
+            f = readout.features(read(samples.inputs(part)))
             y, weights = samples.targets(part).flatten(1), samples.weights(part)
             weights = None if weights is None else weights.to(f.device)
             if part.start < self.limit:
