@@ -199,7 +199,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         self._check(inputs, values, classes, labels, options)
         group = check_groups(groups, len(labels))
         hidden = suited(self.hidden, self.encoder, self.kernel, self.fields, inputs, options.steps, options.neurons)
-        inputs = hidden.inputs
+        inputs, options = hidden.inputs, replace(options, readout=hidden.readout(options.readout))
         with Run(self.memory, self.random_state, self.verbose, keep_sums=True, adder=adder) as run:
             seed = samples_seed(run.random.seed)
             order, kept = training_order(values, torch.from_numpy(labels), self.validation, seed, group)
@@ -262,6 +262,9 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         if self.training is not None and any(isinstance(layer, Convolution) for layer in layers):
             with mistakes.collect():
                 raise ValueError("training: a Convolution is sampled, not trained: pass training=None.")
+        if self.training is not None and isinstance(options.readout, Counts) and options.readout.roots is True:
+            with mistakes.collect():
+                raise ValueError("readout: the root of a count of 0 has no slope: pass Counts(roots=False), or training=None.")
         if self.class_weight is not None and (not isinstance(options.readout, Counts) or self.training is not None):
             with mistakes.collect():
                 raise ValueError("class_weight needs readout='direct' and training=None: nothing else weighs classes.")

@@ -15,6 +15,8 @@ from sswim.data.spikes import Current, SpikeEncoder
 from sswim.network.grid import Convolution, Grid, check_hidden, hidden_shapes, split_layout, widths_of
 from sswim.network.network import KernelName
 from sswim.profiles import Neurons
+from sswim.readout.base import ClassReadoutOptions
+from sswim.readout.counts import Counts
 from sswim.sampling import ResolvedSteps
 from sswim.steps.fields import ReceptiveFields
 from sswim.steps.leaky import IntegrateScale, LeakyTimes
@@ -36,8 +38,10 @@ __all__ = [
 Fields = str | Sequence[int] | None
 Layers = Sequence[int | Convolution]
 EncoderName = str | SpikeEncoder | ExactEvents | None
+# Places of a region from which on the roots of its counts are read. Counts of fewer places do not vary much.
+LARGE = 16
 # What images get, and everything else; and the shortest side of an image.
-AUTO, DENSE, SHORTEST = (Convolution(100),), (1000,), 5
+AUTO, DENSE, SHORTEST = (Convolution(150),), (1000,), 5
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Hidden:
     inputs : InputEncoder
     steps : ResolvedSteps
     neurons : Neurons
+    roots : bool
+        Whether an output that leaves this open reads roots of counts.
     """
 
     layers: Layers
@@ -59,6 +65,11 @@ class Hidden:
     inputs: InputEncoder
     steps: ResolvedSteps
     neurons: Neurons
+    roots: bool = False
+
+    def readout(self, readout: ClassReadoutOptions) -> ClassReadoutOptions:
+        """Return the output, with what suits the layers where its options leave that open."""
+        return readout.replace(roots=self.roots) if isinstance(readout, Counts) and readout.roots == "auto" else readout
 
     @property
     def shapes(self) -> list[int | Grid]:
@@ -137,7 +148,10 @@ def suited(
     if kernel == "auto" and neurons.profile is None and isinstance(inputs.encoder, Current):
         neurons = replace(neurons, kernel=["exponential"], refractory="exponential")
         steps = replace(steps, temporal=LeakyTimes(low=math.inf), normalizer=IntegrateScale())
-    return Hidden(found, layout, inputs, steps, neurons)
+    hidden = Hidden(found, layout, inputs, steps, neurons)
+    first = hidden.shapes[0]
+    large = isinstance(first, Grid) and first.smallest >= LARGE
+    return replace(hidden, roots=large and neurons.profile is None and inputs.spikes is not None)
 
 
 def _roomy(layout: Sequence[int]) -> bool:

@@ -57,6 +57,7 @@ class TraceSettings:
     """A `TraceReadout`, without its tensors."""
 
     constants: tuple[float, ...]
+    roots: bool = field(default=False, metadata={"later": True})
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class NetworkSettings:
             neurons = out.population.neurons
             read = LagSettings(out.sizes, out.constants, neurons, out.singles, out.skip, out.absolute, out.heights)
         else:
-            read = TraceSettings(out.constants)
+            assert isinstance(out, TraceReadout)
+            read = TraceSettings(out.constants, out.roots)
         names = [field.name for field in dataclasses.fields(cls) if field.name != "readout"]
         return cls(**{name: getattr(network, name) for name in names}, readout=read)
 
@@ -193,7 +195,7 @@ class NetworkSettings:
             )
         traces, outputs = sum(widths[1:]) * len(check_constants("constants", read.constants)), len(out) // self.horizon
         _same("network.readout.weights", out, (max(outputs, 1) * self.horizon, traces), dtype)
-        return TraceReadout(traces, outputs, self.horizon, constants=read.constants, dtype=dtype)
+        return TraceReadout(traces, outputs, self.horizon, constants=read.constants, roots=read.roots, dtype=dtype)
 
     def _check_lags(self, read: LagSettings, state: Mapping[str, Tensor], widths: list[int], dtype: torch.dtype) -> None:
         """Refuse sizes of a readout with lags that are not those of its tensors."""

@@ -190,6 +190,8 @@ def linear_lif(model: SpikingNetwork | Forecaster | Classifier) -> LinearLIF:
         wrong += [f"output: {why}"] if why else []
     elif not isinstance(readout, TraceReadout):
         wrong.append(f"output: it must read traces or be a voltage, got a {type(readout).__name__}")
+    elif readout.roots:
+        wrong.append("output: it reads roots of traces: fit with readout=Counts(roots=False)")
     if wrong:
         raise ValueError(
             "model: NeuroBench needs leaky integrate-and-fire neurons. "

@@ -23,7 +23,7 @@ __all__ = ["classification"]
 
 WIDTHS = (256, 512, 1000)
 # Filters for images: in a minute, and in minutes.
-FILTERS = (100, 400)
+FILTERS = (150, 400)
 # The paper's; ours; ours with the weights of a regression; that with deeper layers sampled as in the paper; and filters for
 # images, or what suits other data best.
 MODELS = ("paper", "ours", "regression", "plain", "filters")
@@ -62,8 +62,8 @@ def cells(
     """Return the settings of all runs, seed by seed: the paper's grid and ours. Default: on MNIST and Fashion-MNIST.
 
     The paper's deeper networks have as many neurons in each layer as the shallow ones, ours as many in all, one in eight of
-    them in the second layer; ours have one or two. Of `filters` a fifth makes room for five times as many neurons in the second
-    layer: the output reads 25 regions of each filter. `samples` is how many of the training samples are used.
+    them in the second layer; ours have one or two. Of `filters` a fifth makes room for neurons in the second layer: the output
+    reads 16 regions of each filter, so there are 16 times as many. `samples` is how many of the training samples are used.
     """
     names = data or ("mnist", "fashion-mnist")
     for name in names:
@@ -84,7 +84,7 @@ def cells(
 def _filters(data: str, filters: Sequence[int], layers: Sequence[int]) -> list[tuple[str, list[int], str]]:
     """Return model, layers and sampling of what suits the data best, and the same with random weights."""
     suited = classified(data).suited.get("hidden")
-    found = [[n] for n in filters] + [[n - n // 5, 25 * (n // 5)] for n in filters[:1]]
+    found = [[n] for n in filters] + [[n - n // 5, 16 * (n // 5)] for n in filters[:1]]
     if suited is not None:
         found = [[n.filters if isinstance(n, Convolution) else n for n in suited]]
     return [("filters", h, sampling) for h in found if len(h) in layers for sampling in ("dot, L2", "random")]

@@ -118,7 +118,7 @@ class Traces(nn.Module):
 
     def __init__(self, readout: TraceReadout, window: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.steps, self.horizon, self.outputs = window, readout.horizon, readout.outputs
+        self.steps, self.horizon, self.outputs, self.roots = window, readout.horizon, readout.outputs, readout.roots
         age = torch.arange(window - 1, -1, -1)
         self.register_buffer("decay", decays(torch.tensor(readout.constants), age).to(dtype))  # (K, O)
         self.register_buffer("weights", readout.weights.detach().to(dtype, copy=True))
@@ -131,7 +131,8 @@ class Traces(nn.Module):
 
     def affine(self, traces: Tensor) -> Tensor:
         """Map traces (batch, traces) to the output (batch, horizon, outputs)."""
-        y = traces @ self.weights.T + self.biases
+        features = traces.sqrt() if self.roots else traces
+        y = features @ self.weights.T + self.biases
         return y.unflatten(1, (self.horizon, self.outputs))
 
 

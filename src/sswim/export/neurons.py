@@ -67,6 +67,8 @@ def leaky_layers(network: SpikingNetwork, remedy: str) -> list[LeakyLayer]:
             layers.append(_leaky(layer, f"layers[{number}]"))
     if type(network.readout) is not TraceReadout:
         mistakes.check(_refuse, f"readout: a {type(network.readout).__name__} has no such form; a TraceReadout has.")
+    elif network.readout.roots:
+        mistakes.check(_refuse, "readout: it reads roots of traces, which have no such form; pass readout=Counts(roots=False).")
     try:
         mistakes.report()
     except (TypeError, ValueError) as error:

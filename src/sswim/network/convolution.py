@@ -19,8 +19,8 @@ from sswim.network.layer import SpikingLayer, Workspace, filter_signals
 
 __all__ = ["NO_LEAK", "ConvolutionLayer", "constant_in_time", "hidden_layers", "integrated"]
 
-# Samples that are simulated at once where nothing but a sum is remembered.
-FEW = 16
+# Samples, and filters, that are simulated at once where nothing but a sum is remembered.
+FEW, TOGETHER = 16, 32
 # A support beyond this, in steps, has no leak that a float could show.
 NO_LEAK = 1e20
 
@@ -202,8 +202,14 @@ class ConvolutionLayer(SpikingLayer):
         steps = filters.shape[1]
         if not isinstance(signals, Tensor) or not (constant_in_time(signals[:, : filters.shape[2]]) and self.integrates()):
             return None
-        n = self._place_by_place(integrated(self.currents(signals), self.biases, steps))  # (P, K, B)
-        return (self.regions @ n.flatten(1)).view(-1, *n.shape[1:]).transpose(0, 1).flatten(0, 1)
+        found = self.weights.new_empty(self.neurons, self.grid.regions, signals.shape[2])
+        # Few samples and filters at a time stay in the processor's cache.
+        for first in range(0, signals.shape[2], FEW):
+            x = self.patches(signals[:, :1, first : first + FEW].to(self.weights)).flatten(1)  # (senders, P B)
+            for k in range(0, self.neurons, TOGETHER):
+                n = integrated(self.weights[k : k + TOGETHER] @ x, self.biases[k : k + TOGETHER], steps)  # (K, P B)
+                found[k : k + TOGETHER, :, first : first + FEW] = self.regions @ n.unflatten(1, (self.places, -1))
+        return found.flatten(0, 1)
 
     def integrates(self) -> bool:
         """Return whether the neurons integrate without a leak, and each spike subtracts the threshold 1."""

@@ -28,7 +28,7 @@ class Convolution(Options):
         Length of a patch along each axis, in pixels or channels. Default: about half of the shortest axis, odd, at most 7.
     pool : int or sequence of int, optional
         Number of regions along each axis that spikes are added up over. Several numbers give several sizes of regions at once.
-        A further `Convolution` needs one number. Default: half as many as places along the axis, at most 5.
+        A further `Convolution` needs one number. Default: half as many as places along the axis, at most 4.
     stride : int
         Distance between neighbouring places.
     padding : bool
@@ -127,7 +127,7 @@ class Grid:
         starts = [range(0, (n if shape.padding else n - s + 1), shape.stride) for n, s in zip(space, self.size, strict=True)]
         self._starts = [np.asarray(r) for r in starts]
         self.across = tuple(len(r) for r in starts)
-        usual = max(1, min(5, min(self.across) // 2))
+        usual = max(1, min(4, min(self.across) // 2))
         self.pools = (usual,) if shape.pool is None else several(shape.pool)
         for pool in self.pools:
             if pool > min(self.across):
@@ -156,6 +156,12 @@ class Grid:
     def regions(self) -> int:
         """Number of regions, of all sizes."""
         return sum(pool ** len(self.space) for pool in self.pools)
+
+    @property
+    def smallest(self) -> int:
+        """Number of places in the smallest region."""
+        most = max(self.pools)
+        return math.prod(region_starts(length, most, self.shape.overlap)[0] for length in self.across)
 
     @property
     def middle(self) -> int:

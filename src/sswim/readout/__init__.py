@@ -35,4 +35,6 @@ def default_readout(network: SpikingNetwork) -> ReadoutOptions:
     """Return the settings by which `sample` solves for a network's output, if none are given: of a voltage the paper's."""
     if isinstance(network.readout, VoltageReadout):
         return Trajectory(delays=CorrelationDelays(work=math.inf), regularization="paper", assembly="exact")
-    return Counts(traces=network.readout.constants, loss="squared_error")
+    readout = network.readout
+    assert isinstance(readout, TraceReadout)
+    return Counts(traces=network.readout.constants, loss="squared_error", roots=readout.roots)

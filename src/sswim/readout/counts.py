@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -59,15 +59,23 @@ class Counts(Options):
         ``"search"``, ``"fixed"``, or a `LambdaSearch` or `FixedLambda`.
     bits : int, optional
         Round the weights of each class to integers of this many bits times a number. Default: not rounded.
+    roots : bool or "auto"
+        Whether the square roots of counts and traces are read. Large counts vary more than small ones and hide them; their
+        roots vary alike. ``"auto"``: for images that a `Convolution` sees and pools over at least 16 places, without a
+        `profile`.
     """
 
     traces: float | Sequence[float] = (math.inf,)
     loss: str = "log_loss"
     regularization: str | Regularization = "search"
     bits: int | None = None
+    roots: bool | str = field(default="auto", metadata={"later": True})
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
+        with mistakes.collect():
+            if not (isinstance(self.roots, bool) or self.roots == "auto"):
+                raise ValueError(f"roots must be True, False or 'auto', got {self.roots!r}.")
         mistakes.check(check_choice, "loss", self.loss, LOSSES)
         mistakes.check(check_constants, "traces", self.traces)
         mistakes.check(check_bits, "bits", self.bits)
@@ -90,7 +98,8 @@ class Counts(Options):
         traces = sum(shape.hidden) * len(constants)
         if traces <= WIDE or self.bits is not None or wide_memory(traces) > shape.memory:
             check_memory(traces, shape.memory, "Use fewer neurons or traces, or allow more.")
-        return TraceReadout(traces, shape.outputs, shape.horizon, constants=constants, dtype=shape.dtype)
+        roots = self.roots is True
+        return TraceReadout(traces, shape.outputs, shape.horizon, constants=constants, roots=roots, dtype=shape.dtype)
 
     @torch.no_grad()
     def solve(self, network: SpikingNetwork, split: Split, batch: InitialBatch, spikes: Tensor, run: Run) -> Solution:
@@ -189,12 +198,14 @@ class CountsWork:
     def sums(self, parts: Iterable[slice]) -> CountsSums:
         """Return the sums of runs of samples."""
         readout, samples = self.network.readout, self.samples
+        assert isinstance(readout, TraceReadout)
         outputs, features = readout.weights.shape
         sums, kept = Sums(features, outputs, device=readout.weights.device), KeptFeatures(self.limit)
         read = self.network.trace_reader(readout.constants)
         waiting: list[tuple[Tensor, Tensor, Tensor | None]] = []
         for part in parts:
-            f, y, weights = read(samples.inputs(part)), samples.targets(part).flatten(1), samples.weights(part)
+            f = readout.features(read(samples.inputs(part)))
+            y, weights = samples.targets(part).flatten(1), samples.weights(part)
             weights = None if weights is None else weights.to(f.device)
             if part.start < self.limit:
                 kept.add(f, y.argmax(dim=1), weights)

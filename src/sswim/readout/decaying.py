@@ -29,6 +29,8 @@ class TraceReadout(nn.Module):
         Number of traces, of outputs, and of steps that each output has weights for.
     constants : sequence of float
         Time constants of the traces, in steps.
+    roots : bool
+        Whether the outputs read the square roots of the traces.
 
     Attributes
     ----------
@@ -37,10 +39,17 @@ class TraceReadout(nn.Module):
     """
 
     def __init__(
-        self, traces: int, outputs: int, horizon: int, *, constants: Sequence[float], dtype: torch.dtype = torch.float32
+        self,
+        traces: int,
+        outputs: int,
+        horizon: int,
+        *,
+        constants: Sequence[float],
+        roots: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        self.outputs, self.horizon = outputs, horizon
+        self.outputs, self.horizon, self.roots = outputs, horizon, roots
         self.constants = tuple(float(c) for c in constants)
         self.weights = nn.Parameter(torch.zeros(horizon * outputs, traces, dtype=dtype))
         self.biases = nn.Parameter(torch.zeros(horizon * outputs, dtype=dtype))
@@ -63,13 +72,18 @@ class TraceReadout(nn.Module):
         """Return the output (batch, horizon, outputs) from spikes (neurons, window, batch)."""
         age = torch.arange(spikes[0].shape[1] - 1, -1, -1)
         decay = decays(torch.tensor(self.constants), age).to(self.weights)  # (K, O)
-        features = torch.cat([torch.matmul(decay, a.to(decay)).flatten(0, 1) for a in spikes])  # (N K, B)
-        return self(features[:, None])[:, 0].T.reshape(-1, self.horizon, self.outputs)
+        traces = torch.cat([torch.matmul(decay, a.to(decay)).flatten(0, 1) for a in spikes])  # (N K, B)
+        return self(traces[:, None])[:, 0].T.reshape(-1, self.horizon, self.outputs)
 
     def clear(self) -> None:
         """Set weights and biases to 0, before training from scratch."""
         self.weights.zero_(), self.biases.zero_()
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Map features (features, steps, batch) to outputs (horizon * outputs, steps, batch)."""
-        return torch.addmm(self.biases[:, None], self.weights, features.flatten(1)).view(-1, *features.shape[1:])
+    def features(self, traces: Tensor) -> Tensor:
+        """Return what the weights are multiplied by, from traces: these, or their roots."""
+        return traces.sqrt() if self.roots else traces
+
+    def forward(self, traces: Tensor) -> Tensor:
+        """Map traces (traces, steps, batch) to outputs (horizon * outputs, steps, batch)."""
+        found = torch.addmm(self.biases[:, None], self.weights, self.features(traces).flatten(1))
+        return found.view(-1, *traces.shape[1:])

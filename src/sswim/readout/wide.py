@@ -11,6 +11,7 @@ from torch import Tensor
 from sswim.data.windows import Samples, Split, batches
 from sswim.network.network import SpikingNetwork
 from sswim.options import Run
+from sswim.readout.decaying import TraceReadout
 from sswim.readout.likelihood import Descent, KeptFeatures, Softmax, first_minimum, fit_temperature
 from sswim.regression import FixedLambda, Regularization
 from sswim.report import Solution
@@ -94,9 +95,19 @@ class WideSums:
         return float(self.gram.diagonal().mean() / self.samples - self._mean.square().mean())
 
     def divide(self, right: Tensor, penalty: float) -> Tensor:
-        r"""Return :math:`(G + p)^{-1}` times `right` (features, any), with `G` the centred Gram matrix and `p` a number."""
+        r"""Return :math:`(G + p)^{-1}` times `right` (features, any), with `G` the centred Gram matrix and `p` a number.
+
+        A penalty that is lost in the rounding of `G` becomes larger, by factors of 10.
+        """
         if self._factor is None or self._factor[0] != penalty:
             self._factor = None  # makes room
+            self._factor = penalty, self._upper(penalty)
+        upper = self._factor[1].numpy()
+        return torch.from_numpy(scipy.linalg.cho_solve((upper, False), right.numpy(), check_finite=False))
+
+    def _upper(self, penalty: float) -> Tensor:
+        """Return the upper factor of the centred Gram matrix plus a penalty."""
+        for _ in range(20):
             lower = self.gram.numpy().copy()
             for first in range(0, len(lower), BLOCK):  # G - M m m^T, in the lower half
                 rows = slice(first, first + BLOCK)
@@ -104,10 +115,11 @@ class WideSums:
                 lower[rows, : first + BLOCK] -= self.samples * mean[rows, None] * mean[None, :]
             lower.ravel()[:: len(lower) + 1] += penalty
             # The transposed matrix is in the order of LAPACK, which then needs no copy.
-            found = scipy.linalg.cholesky(lower.T, lower=False, overwrite_a=True, check_finite=False)
-            self._factor = penalty, torch.from_numpy(found)
-        upper = self._factor[1].numpy()
-        return torch.from_numpy(scipy.linalg.cho_solve((upper, False), right.numpy(), check_finite=False))
+            try:
+                return torch.from_numpy(scipy.linalg.cholesky(lower.T, lower=False, overwrite_a=True, check_finite=False))
+            except scipy.linalg.LinAlgError:
+                penalty *= 10
+        raise ValueError("X: its features cannot be told apart, whatever the penalty. Look for constant or enormous values.")
 
     def solve(self, lambda_: float) -> tuple[Tensor, Tensor]:
         r"""Return weights (features, classes) and biases (classes,) with penalty :math:`M \lambda |w|^2`."""
@@ -162,12 +174,14 @@ def _features(
     network: SpikingNetwork, samples: Samples, count: int, run: Run
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """Yield features (features, many), classes and weights of the first `count` samples, many at a time."""
-    read, size = network.trace_reader(network.readout.constants), network.batch_size(run.budget // 2)
+    readout = network.readout
+    assert isinstance(readout, TraceReadout)
+    read, size = network.trace_reader(readout.constants), network.batch_size(run.budget // 2)
     for part in run.count(batches(count, ROWS)):
         runs = [slice(r.start + part.start, r.stop + part.start) for r in batches(part.stop - part.start, size)]
-        f = torch.empty(network.readout.weights.shape[1], part.stop - part.start, dtype=network.readout.weights.dtype)
+        f = torch.empty(readout.weights.shape[1], part.stop - part.start, dtype=readout.weights.dtype)
         for one in runs:
-            f[:, one.start - part.start : one.stop - part.start] = read(samples.inputs(one))
+            f[:, one.start - part.start : one.stop - part.start] = readout.features(read(samples.inputs(one)))
         yield f, samples.targets(part).flatten(1).argmax(dim=1), samples.weights(part)
 
 
