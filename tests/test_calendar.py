@@ -280,6 +280,14 @@ def test_rows_that_come_later_are_rows_of_a_fit(weeks):
     assert away.model_.reads_calendar
 
 
+def test_merged_models_are_one_fit(weeks):
+    model = Forecaster(WINDOW, HORIZON, dtype="float64", random_state=0).fit(weeks[:1200])
+    parts = [weeks[:1100], weeks[1100:2000]]
+    one, other = (copy.deepcopy(model).refit(part) for part in parts)
+    expected = copy.deepcopy(model).refit(parts)
+    np.testing.assert_allclose(one.merge(other).predict_windows(weeks), expected.predict_windows(weeks), rtol=1e-7)
+
+
 def test_processes_and_stored_rows_give_the_fit_of_the_table(weeks, fitted, tmp_path):
     weeks[:2000].to_parquet(tmp_path / "weeks.parquet")
     stored = Forecaster(WINDOW, HORIZON, random_state=0).fit(tmp_path / "weeks.parquet")

@@ -292,12 +292,12 @@ class ForecastModel:
 
     def summary(self) -> Summary:
         """Return what was fitted and how."""
-        readout, read = self.network.readout, None
-        if isinstance(readout, LagReadout):
+        network, read = self.network if self.reads_calendar else self.timeless().network, None
+        if isinstance(readout := network.readout, LagReadout):
             read = readout.singles if readout.skip else readout.population.neurons
         title = f"Forecaster, {self.window} -> {self.horizon} steps"
         units = "windows of one channel" if self.encoder.shared else "windows"
-        return summarize(self.network, self.report, title, units=units, population=read)
+        return summarize(network, self.report, title, units=units, population=read)
 
     def costs(
         self, X: SeriesLike, breaks: Breaks = None, *, windows: int = 200, bits: int | None = None, sparse: bool = False

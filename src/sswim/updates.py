@@ -19,7 +19,7 @@ from sswim.data.rows import LABELS, after
 from sswim.data.series import Series
 from sswim.data.windows import Split
 from sswim.forecasts import ForecastModel
-from sswim.network.network import SpikingNetwork
+from sswim.network.network import SOLVED, SpikingNetwork
 from sswim.network.output import VoltageReadout
 from sswim.options import Run, check_positive
 from sswim.report import SamplingReport, Solution
@@ -223,7 +223,7 @@ def _check_same(mine: SpikingNetwork, other: SpikingNetwork) -> None:
     """Refuse a network of other hidden layers."""
     found, theirs = mine.state_dict(), other.state_dict()
     for name, tensor in found.items():
-        if name in ("readout.weights", "readout.biases", "readout.costs"):
+        if name in (*SOLVED, "readout.costs"):
             continue
         if name not in theirs or theirs[name].shape != tensor.shape or not torch.equal(theirs[name], tensor):
             raise ValueError(

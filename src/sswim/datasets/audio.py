@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Literal, overload
 
 import numpy as np
 from scipy.io import wavfile
@@ -21,13 +21,32 @@ FILE, RECORDINGS = "fsdd_8khz.npz", "free-spoken-digit-dataset/recordings"
 SOURCE = "https://github.com/Jakobovski/free-spoken-digit-dataset"
 
 
+Loaded = tuple[Events, np.ndarray, Events, np.ndarray]
+
+
+@overload
+def load_fsdd(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    test_speakers: Collection[str] = ...,
+    cochlea: Cochlea | None = None,
+    return_speakers: Literal[False] = False,
+) -> Loaded: ...
+@overload
+def load_fsdd(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    test_speakers: Collection[str] = ...,
+    cochlea: Cochlea | None = None,
+    return_speakers: Literal[True],
+) -> tuple[*Loaded, np.ndarray]: ...
 def load_fsdd(
     folder: str | os.PathLike[str] | None = None,
     *,
     test_speakers: Collection[str] = ("theo", "yweweler"),
     cochlea: Cochlea | None = None,
     return_speakers: bool = False,
-) -> tuple[Any, ...]:
+) -> Loaded | tuple[*Loaded, np.ndarray]:
     """Return the Free Spoken Digit Dataset as events: training events and labels, and those of speakers held out.
 
     3,000 recordings of ten digits by six speakers: george, jackson, lucas, nicolas, theo and yweweler. Computing the events

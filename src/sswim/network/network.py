@@ -21,9 +21,11 @@ from sswim.network.stream import Stream
 from sswim.network.surrogates import SURROGATES, Surrogate
 from sswim.options import check_integer, resolve
 
-__all__ = ["Activity", "Inputs", "KernelName", "SpikingNetwork", "resolve_kernels"]
+__all__ = ["SOLVED", "Activity", "Inputs", "KernelName", "SpikingNetwork", "resolve_kernels"]
 
 Inputs = Tensor | EventBatch
+# What an output is solved for; all else is set before.
+SOLVED = ("readout.weights", "readout.biases", "readout.timeless")
 
 
 class Predictor(Protocol):
@@ -339,10 +341,10 @@ class SpikingNetwork(nn.Module):
         return read
 
     def digest(self, *more: object) -> str:
-        """Return a text that tells this network from others, by all of its parameters but the output's weights and biases."""
+        """Return a text that tells this network from others, by all parameters but those that an output is solved for."""
         found = hashlib.sha256(repr((self.window, self.horizon, self.start, *more)).encode())
         for name, tensor in self.state_dict().items():
-            if name not in ("readout.weights", "readout.biases"):
+            if name not in SOLVED:
                 found.update(f"{name} {tuple(tensor.shape)}".encode() + tensor.cpu().contiguous().numpy().tobytes())
         return found.hexdigest()
 

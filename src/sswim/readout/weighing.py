@@ -300,21 +300,20 @@ def weigh(
     if present("ahead"):
         models += _known_ahead(search, start, size, height, common)
         furthest = models[-1 if common is None else -2]
-    if not present("clock"):
-        shares, gains = stack(search.products(models), models.index(plain), naive=len(naive), span=span, says=says)
-        return Weighed(models, shares, gains, naive, one)
-    own, both = size(lags=1.0, heights=height), size(lags=1.0, heights=height, clock=CLOCK)
-    timed, twins = (_calendar(search, start, furthest, each, common) for each in (both, own))
-    blind, every = len(models), [*models, *timed, *twins]
-    products = search.products(every)
     combine = partial(stack, plain=models.index(plain), naive=len(naive), span=span, says=says)
+    if not present("clock"):
+        return Weighed(models, *combine(search.products(models)), naive, one)
+    timed, twins = (
+        _calendar(search, start, furthest, size(lags=1.0, heights=height, clock=clock), common) for clock in (CLOCK, 0.0)
+    )
+    products, blind = search.products([*models, *timed, *twins]), len(models)
     shares, gains = combine(products[:, :, : -len(twins), : -len(twins)])
+    timeless = torch.nn.functional.pad(combine(products[:, :, :blind, :blind])[0], (0, len(timed)))
     # A calendar is for all channels or for none: of many channels, one may seem to follow it by chance. It must be better than
     # all models without it, its own twin among them, which reads the same but the calendar.
     best, other = blind + int(gains[blind:].argmax()), int(gains[:blind].argmax())
     helps = all(is_better(products, best, n, span=span, says=says) for n in (other, best + len(timed)))
-    timeless = torch.nn.functional.pad(combine(products[:, :, :blind, :blind])[0], (0, len(timed)))
-    return Weighed(every[: -len(twins)], shares if helps else timeless, gains, naive, one, timeless)
+    return Weighed([*models, *timed], shares if helps else timeless, gains, naive, one, timeless)
 
 
 def _per_channel(
