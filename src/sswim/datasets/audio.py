@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Literal, overload
 
 import numpy as np
 from scipy.io import wavfile
@@ -16,9 +16,31 @@ from sswim.datasets._files import cut, find_folder, read_npz
 __all__ = ["load_fsdd"]
 
 Events = list[tuple[np.ndarray, np.ndarray]]
+Found = tuple[Events, np.ndarray, Events, np.ndarray]
+FoundWithSpeakers = tuple[Events, np.ndarray, Events, np.ndarray, np.ndarray]
 
 FILE, RECORDINGS = "fsdd_8khz.npz", "free-spoken-digit-dataset/recordings"
 SOURCE = "https://github.com/Jakobovski/free-spoken-digit-dataset"
+
+
+@overload
+def load_fsdd(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    test_speakers: Collection[str] = ...,
+    cochlea: Cochlea | None = None,
+    return_speakers: Literal[False] = False,
+) -> Found: ...
+
+
+@overload
+def load_fsdd(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    test_speakers: Collection[str] = ...,
+    cochlea: Cochlea | None = None,
+    return_speakers: Literal[True],
+) -> FoundWithSpeakers: ...
 
 
 def load_fsdd(
@@ -27,7 +49,7 @@ def load_fsdd(
     test_speakers: Collection[str] = ("theo", "yweweler"),
     cochlea: Cochlea | None = None,
     return_speakers: bool = False,
-) -> tuple[Any, ...]:
+) -> Found | FoundWithSpeakers:
     """Return the Free Spoken Digit Dataset as events: training events and labels, and those of speakers held out.
 
     3,000 recordings of ten digits by six speakers: george, jackson, lucas, nicolas, theo and yweweler. Computing the events
