@@ -330,7 +330,7 @@ def draw(place: Path) -> None:
     for i, (name, (_, run)) in enumerate(zip(names, trained, strict=True)):
         _line(ax, run["points"], label=None if name in names[:i] else name, **marked(kinds.index(name)))
     sampled = runs_of("sswim")
-    for label, marker, filters in (("sampled filters (sswim)", "o", True), ("1,000 sampled neurons (sswim)", "s", False)):
+    for label, marker, filters in (("sampled filters", "o", True), ("1,000 sampled neurons", "s", False)):
         mine = [run for run in sampled if ("filters" in run["model"]) == filters]
         for i, seed in enumerate(sorted({run["seed"] for run in mine})):
             points = [point for run in mine if run["seed"] == seed for point in run["points"]]

@@ -16,12 +16,11 @@ from sswim.datasets._files import cut, find_folder, read_npz
 __all__ = ["load_fsdd"]
 
 Events = list[tuple[np.ndarray, np.ndarray]]
+Found = tuple[Events, np.ndarray, Events, np.ndarray]
+FoundWithSpeakers = tuple[Events, np.ndarray, Events, np.ndarray, np.ndarray]
 
 FILE, RECORDINGS = "fsdd_8khz.npz", "free-spoken-digit-dataset/recordings"
 SOURCE = "https://github.com/Jakobovski/free-spoken-digit-dataset"
-
-
-Loaded = tuple[Events, np.ndarray, Events, np.ndarray]
 
 
 @overload
@@ -31,7 +30,9 @@ def load_fsdd(
     test_speakers: Collection[str] = ...,
     cochlea: Cochlea | None = None,
     return_speakers: Literal[False] = False,
-) -> Loaded: ...
+) -> Found: ...
+
+
 @overload
 def load_fsdd(
     folder: str | os.PathLike[str] | None = None,
@@ -39,14 +40,16 @@ def load_fsdd(
     test_speakers: Collection[str] = ...,
     cochlea: Cochlea | None = None,
     return_speakers: Literal[True],
-) -> tuple[*Loaded, np.ndarray]: ...
+) -> FoundWithSpeakers: ...
+
+
 def load_fsdd(
     folder: str | os.PathLike[str] | None = None,
     *,
     test_speakers: Collection[str] = ("theo", "yweweler"),
     cochlea: Cochlea | None = None,
     return_speakers: bool = False,
-) -> Loaded | tuple[*Loaded, np.ndarray]:
+) -> Found | FoundWithSpeakers:
     """Return the Free Spoken Digit Dataset as events: training events and labels, and those of speakers held out.
 
     3,000 recordings of ten digits by six speakers: george, jackson, lucas, nicolas, theo and yweweler. Computing the events

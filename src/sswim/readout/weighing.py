@@ -283,10 +283,8 @@ def weigh(
     plain = min(tried, key=lambda t: t[0])[1]
     start, furthest = plain.base, plain
     assert start is not None
-    levels = [
-        search.add("population and level, shared weights", model, size(lags=1.0, heights=height), shared=True)
-        for model in models
-    ]
+    level = size(lags=1.0, heights=height)
+    levels = [search.add("population and level, shared weights", model, level, shared=True) for model in models]
     models += [plain, min(levels, key=lambda t: t[0])[1]]
     if present("extra"):
         name = "population and single neurons, shared weights"
