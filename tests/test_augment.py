@@ -178,7 +178,7 @@ def test_sums_are_those_of_all_copies_made_by_hand(name, hidden):
     )
     look = plain.network_.trace_reader(plain.network_.readout.constants)
     with torch.no_grad():
-        features = look(again.inputs(slice(None))).double()
+        features = plain.network_.readout.features(look(again.inputs(slice(None)))).double()
     weights = again.weights(slice(None))
     weights = torch.ones(len(again), dtype=torch.float64) if weights is None else weights
     centred = features - (features * weights).sum(dim=1, keepdim=True) / weights.sum()

@@ -60,9 +60,8 @@ class Counts(Options):
     bits : int, optional
         Round the weights of each class to integers of this many bits times a number. Default: not rounded.
     roots : bool or "auto"
-        Whether the square roots of counts and traces are read. Large counts vary more than small ones and hide them; their
-        roots vary alike. ``"auto"``: for images that a `Convolution` sees and pools over at least 16 places, without a
-        `profile`.
+        Whether square roots of counts and traces are read. Large counts vary more than small ones; their roots vary alike.
+        ``"auto"``: for images that a `Convolution` sees and pools over at least 16 places, without a `profile`.
     """
 
     traces: float | Sequence[float] = (math.inf,)
