@@ -334,9 +334,10 @@ def test_a_calendar_of_a_file_is_checked():
         Calendar(168, (4,))
 
 
-def test_one_channel_that_seems_to_follow_the_calendar_is_not_enough():
-    """Random walks: whatever a calendar seems to bring to one of them is chance."""
-    rng = np.random.default_rng(3)
+@pytest.mark.parametrize("seed", [1, 3])
+def test_what_a_calendar_seems_to_bring_by_chance_is_not_enough(seed):
+    """Random walks: one of them seems to follow the calendar (3), or weights of the level that come with it seem to help (1)."""
+    rng = np.random.default_rng(seed)
     walks = pd.DataFrame(rng.normal(size=(1500, 6)).cumsum(axis=0), index=pd.date_range("2010-01-01", periods=1500, freq="D"))
     model = Forecaster(30, 20, random_state=0).fit(walks)
     assert model.model_.encoder.calendar is not None and not model.model_.reads_calendar

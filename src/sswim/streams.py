@@ -115,7 +115,7 @@ class ForecastStream:
         ready = complete and len(self._past) + missing + 1 >= model.window
         # Everything is checked before the row is taken: a call that fails changes nothing.
         known = [model.future(future, self._following(time))] if ready and model.encoder.known else []
-        now = self._now(time, missing)
+        now = self._now(time)
         ahead = Ahead(known, [] if now is None else wall_clock(pd.DatetimeIndex([now])).tolist())
         for _ in range(missing):
             self._take(np.full_like(values, np.nan))
@@ -158,11 +158,11 @@ class ForecastStream:
             return time, self._step
         return time, time - self._time
 
-    def _now(self, time: pd.Timestamp | None, missing: int) -> pd.Timestamp | None:
+    def _now(self, time: pd.Timestamp | None) -> pd.Timestamp | None:
         """Return the time of a row: its own, or that which follows on the last one; None if neither is known."""
         if time is not None or self._time is None or self._step is None:
             return time
-        return self._time + (missing + 1) * self._step
+        return self._time + self._step
 
     def _following(self, time: pd.Timestamp | None) -> pd.DatetimeIndex | None:
         """Return the times of the rows ahead of one at `time`, if the step is known."""
