@@ -336,7 +336,7 @@ def test_a_calendar_of_a_file_is_checked():
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_what_a_calendar_seems_to_bring_by_chance_is_not_enough(seed):
-    """Random walks: one of them seems to follow the calendar (3), or weights of the level that come with it seem to help (1)."""
+    """Random walks: one seems to follow the calendar (3), or weights of the level that come with it seem to help (1)."""
     rng = np.random.default_rng(seed)
     walks = pd.DataFrame(rng.normal(size=(1500, 6)).cumsum(axis=0), index=pd.date_range("2010-01-01", periods=1500, freq="D"))
     model = Forecaster(30, 20, random_state=0).fit(walks)
