@@ -109,11 +109,11 @@ class ForecastModel:
 
     def timeless(self) -> ForecastModel:
         """Return the model for rows whose times are not known."""
-        readout = self.network.readout
-        if self.encoder.calendar is None or not isinstance(readout, LagReadout):
+        if self.encoder.calendar is None:
             return self
         network = copy.copy(self.network)
-        network._modules = {**network._modules, "readout": readout.without_clock()}
+        if isinstance(readout := self.network.readout, LagReadout):
+            network._modules = {**network._modules, "readout": readout.without_clock()}
         return replace(self, network=network, encoder=replace(self.encoder, calendar=None))
 
     def check_times(self, series: Series, what: str) -> None:
