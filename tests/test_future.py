@@ -71,7 +71,8 @@ def test_codes_are_spikes_one_by_one(skip, generator):
     rows[1] = 2.0  # rests
     covariates = torch.randn(6, 2, 8, generator=generator, dtype=torch.float64)
     ahead = 2 * torch.randn(3, 2, 4, generator=generator, dtype=torch.float64)
-    found = made.reduced(made.features(rows, covariates, torch.zeros(6, 0, dtype=torch.float64), ahead))[:, made.parts["ahead"]]
+    seen = made.features(rows, covariates, torch.zeros(6, 0, dtype=torch.float64), ahead.flatten(1))
+    found = made.reduced(seen)[:, made.parts["ahead"]]
     thresholds, chosen = made.population.thresholds.tolist(), made.population.spread_out(3).tolist()
     for i in range(6):
         x = ahead[i // 2].numpy()  # both members of a set see the same
@@ -88,8 +89,8 @@ def test_windows_know_the_rows_after_them(walk):
     samples = SeriesWindows(encoder, [encoded], WINDOW, HORIZON)
     assert encoder.covariates == (1, 2) and encoder.known == (2,)
     ahead = samples.ahead(slice(3, 5))
-    assert ahead.shape == (2, 1, HORIZON)
-    torch.testing.assert_close(ahead[1, 0], encoded.covariates[4 + WINDOW : 4 + WINDOW + HORIZON, 1])
+    assert ahead.shape == (2, HORIZON)
+    torch.testing.assert_close(ahead[1], encoded.covariates[4 + WINDOW : 4 + WINDOW + HORIZON, 1].double())
 
 
 @pytest.fixture(scope="module")

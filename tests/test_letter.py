@@ -170,7 +170,9 @@ def test_the_forecasters_settings_are_the_papers():
     assert (penalty.low, penalty.high, penalty.count, penalty.extend, penalty.penalize_bias) == (1e-5, 0.5, 32, False, True)
     assert model.scaling == Scaling("channel", clip=False, floor=False, trim=False)
     network = model._network(
-        SimpleNamespace(inputs=3, moving=[0, 1, 2], covariates=(), known=(), scaling=model.scaling), model._resolved(), Run()
+        SimpleNamespace(inputs=3, moving=[0, 1, 2], covariates=(), known=(), scaling=model.scaling, calendar=None),
+        model._resolved(),
+        Run(),
     )
     assert network.kernels == (Morlet(3.0),) and network.readout.kernel == Hat() and network.start == 168
     assert Forecaster.paper(kernel="hat").kernel == "hat" and network.layers[0].refractory == Refractory()

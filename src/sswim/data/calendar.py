@@ -58,8 +58,8 @@ class Calendar:
     >>> hourly = Calendar.of_step(3600, 30 * 24)
     >>> hourly.neurons, hourly.features
     (168, 22)
-    >>> monday = pd.Timestamp("2024-01-01 12:00").timestamp()
-    >>> code = hourly(torch.tensor([monday, monday + 7 * 86400, monday + 86400]).long())
+    >>> monday = int(pd.Timestamp("2024-01-01 12:00").timestamp())
+    >>> code = hourly(torch.tensor([monday, monday + 7 * 86400, monday + 86400]))
     >>> bool(torch.equal(code[0], code[1])), bool(torch.equal(code[0], code[2]))
     (True, False)
     """
