@@ -422,11 +422,11 @@ def test_killed_and_restarted_it_ends_with_the_same_table(series, tmp_path):
     subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
     broken = subprocess.Popen(command(tmp_path / "broken"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("broken/runs/*.json")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("broken/runs/[!.]*.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(broken.pid, signal.SIGKILL)
     broken.wait()
-    done = {path: path.stat().st_mtime_ns for path in tmp_path.glob("broken/runs/*.json")}
+    done = {path: path.stat().st_mtime_ns for path in tmp_path.glob("broken/runs/[!.]*.json")}
     assert 1 <= len(done) < 4
     subprocess.run(command(tmp_path / "broken"), check=True, capture_output=True)
     assert all(path.stat().st_mtime_ns == changed for path, changed in done.items()), "none twice"
