@@ -246,7 +246,7 @@ def test_back_tests_are_refits(weeks):
         fitted = copy.deepcopy(model).refit(weeks[: part.train_last])
         assert fitted.model_.reads_calendar
         later = weeks[part.test_first - WINDOW : part.test_last]
-        assert part.rmse == pytest.approx(fitted.evaluate(later).rmse, rel=1e-7)
+        assert part.rmse == pytest.approx(fitted.evaluate(later).rmse, rel=1e-8)
 
 
 def test_business_days_are_told_apart():
@@ -275,7 +275,7 @@ def test_rows_that_come_later_are_rows_of_a_fit(weeks):
     expected = copy.deepcopy(model).refit(weeks[:2000])
     for first, last in ((1500, 1503), (1503, 1700), (1700, 2000)):
         model.partial_fit(weeks[first:last])
-    np.testing.assert_allclose(model.predict_windows(weeks[2000:]), expected.predict_windows(weeks[2000:]), rtol=1e-7)
+    np.testing.assert_allclose(model.predict_windows(weeks[2000:]), expected.predict_windows(weeks[2000:]), rtol=1e-8)
     away = copy.deepcopy(model).partial_fit(weeks[2050:2300])  # after a gap
     assert away.model_.reads_calendar
 
@@ -285,7 +285,7 @@ def test_merged_models_are_one_fit(weeks):
     parts = [weeks[:1100], weeks[1100:2000]]
     one, other = (copy.deepcopy(model).refit(part) for part in parts)
     expected = copy.deepcopy(model).refit(parts)
-    np.testing.assert_allclose(one.merge(other).predict_windows(weeks), expected.predict_windows(weeks), rtol=1e-7)
+    np.testing.assert_allclose(one.merge(other).predict_windows(weeks), expected.predict_windows(weeks), rtol=1e-8)
 
 
 def test_processes_and_stored_rows_give_the_fit_of_the_table(weeks, fitted, tmp_path):
