@@ -139,7 +139,7 @@ def _unfinished(runs: pd.DataFrame) -> pd.Series:
     """Return which trainings had their best epoch within 30 of the last one allowed: in the paper they have not converged."""
     most = runs["epochs"].fillna(runs["training"].map({name: t.epochs for name, t in PAPER_TRAININGS.items()}))
     best = runs["best_epoch"] if "best_epoch" in runs else pd.Series(np.nan, runs.index)
-    return (best > most - 30).astype(float)
+    return ((best - most).fillna(-np.inf) > -30).astype(float)  # some CPUs warn of comparisons with NaN
 
 
 def table(runs: pd.DataFrame) -> pd.DataFrame:
