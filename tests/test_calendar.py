@@ -14,6 +14,7 @@ from sswim import Direct, Forecaster
 from sswim.data.calendar import Calendar, RowTimes, wall_clock
 from sswim.data.series import as_series
 from sswim.export.onnx import to_exported, to_onnx
+from sswim.readout.base import Shape
 
 WINDOW, HORIZON = 12, 6
 BERLIN = "Europe/Berlin"
@@ -113,6 +114,42 @@ def test_the_week_is_forecast(weeks, skip, channels):
     with_times = Forecaster(WINDOW, HORIZON, readout=Direct(skip=skip), **options).fit(weeks[:2000])
     blind = Forecaster(WINDOW, HORIZON, readout=Direct(skip=skip, calendar=False), **options).fit(weeks[:2000])
     assert with_times.evaluate(weeks[2000:]).rse < 0.75 * blind.evaluate(weeks[2000:]).rse
+
+
+@pytest.mark.parametrize("channels", [1, 7, 100, 288, 321, 862, 2000, 5000])
+@pytest.mark.parametrize("horizon", [6, 96])
+def test_a_calendar_never_takes_memory_that_is_not_there(channels, horizon):
+    readout, waves = Direct(), Calendar.of_step(3600, 3 * 8766).features
+
+    def built(clock):
+        shape = Shape(1, 1, 168, horizon, (20,), channels, 2 * 10**9, torch.float32, clock=clock, scaling="window")
+        return readout.build(shape)  # refuses what does not fit
+
+    alone = built(0)
+    if readout.has_room(waves, channels, horizon):
+        both = built(waves)
+        assert both.weights.shape[1] <= alone.weights.shape[1] + waves
+        assert both.sizes.lags >= 0.6 * alone.sizes.lags
+    else:
+        assert channels > 800
+    assert readout.has_room(waves, 321, 96)  # as many as Electricity has
+
+
+def test_a_calendar_without_room_is_left_out(weeks, monkeypatch):
+    monkeypatch.setattr("sswim.readout.direct.WAVES", 0.0)
+    model = Forecaster(WINDOW, HORIZON, random_state=0).fit(weeks[:2000])
+    plain = Forecaster(WINDOW, HORIZON, readout=Direct(calendar=False), random_state=0).fit(weeks[:2000])
+    assert model.model_.encoder.calendar is None
+    pd.testing.assert_frame_equal(model.predict(weeks[:2000]), plain.predict(weeks[:2000]))
+
+
+@pytest.mark.slow
+def test_wide_tables_with_times_are_fitted_within_the_default_memory():
+    index = pd.date_range("2024-01-01", periods=1200, freq="h")
+    rows = np.random.default_rng(0).normal(size=(1200, 321)).cumsum(axis=0)
+    model = Forecaster(168, 24, random_state=0, verbose=0).fit(pd.DataFrame(rows, index=index))
+    assert model.model_.encoder.calendar is not None
+    assert np.isfinite(model.predict(pd.DataFrame(rows, index=index)).to_numpy()).all()
 
 
 def test_only_the_clock_on_the_wall_counts(weeks, fitted):

@@ -284,7 +284,12 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
         if not isinstance(options.readout, Direct) or not options.readout.calendar or options.training is not None:
             return None
         times = series.times()
-        return None if times is None else Calendar.of(times, [len(segment) for segment in series.segments])
+        if times is None:
+            return None
+        groups, each = (series.channels, 1) if self.channels == "shared" else (1, series.channels)
+        found = Calendar.of(times, [len(segment) for segment in series.segments])
+        room = found is not None and options.readout.has_room(found.features, groups, self.horizon * each)
+        return found if room else None
 
     def _network(self, encoder: SeriesEncoder, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""

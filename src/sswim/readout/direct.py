@@ -35,6 +35,8 @@ LAGS, EXTRA, COMMON, AHEAD = 192, 64, 80, 96
 SAMPLES = 600_000
 # Bytes that the sums of all blocks may take before there are fewer directions, and bytes that need not be asked for.
 ROOM, FREE = 2_000_000_000, 128_000_000
+# Part of all features that the waves of a calendar may be.
+WAVES = 1 / 3
 
 
 def default_constants(window: int) -> tuple[float, ...]:
@@ -68,7 +70,8 @@ class Direct(Options):
         Time constants of the sampled neurons' traces, in steps. Default: 1, and two longer ones that suit the window.
     calendar : bool
         Whether forecasts may depend on the time of day, week and year, if the rows of a series have times. Clock neurons tell
-        it, see `sswim.data.calendar`. Not with training by gradients.
+        it, see `sswim.data.calendar`. Not with training by gradients, and not with so many channels that its waves would take
+        the place of more than a third of all features.
     blocks : int
         Number of blocks in time on which everything is weighed. Fewer if they would be shorter than a window and horizon.
     """
@@ -91,13 +94,28 @@ class Direct(Options):
             mistakes.check(check_constants, "traces", self.traces)
         mistakes.report()
 
+    def _costs(self, groups: int, rows: int) -> tuple[float, int]:
+        """Return the bytes `each` and the number `linear` for ``each * f * (2 * f + linear)`` bytes with `f` features.
+
+        For every block and channel: sums, eigenvectors, and weights of a dozen models for a dozen outputs.
+        """
+        return 8 * groups * self.blocks * 1.5, rows + 144
+
+    def most_features(self, groups: int, rows: int) -> int:
+        """Return how many features there may be, for `groups` channels with weights of their own and `rows` values ahead."""
+        each, linear = self._costs(groups, rows)
+        return int((linear**2 + 8 * ROOM / each) ** 0.5 - linear) // 4 - 2
+
+    def has_room(self, waves: int, groups: int, rows: int) -> bool:
+        """Return whether a calendar of some waves leaves room for what else is read; see `most_features`."""
+        return waves <= WAVES * self.most_features(groups, rows)
+
     def build(self, shape: Shape) -> LagReadout:
         """Return an output of the right sizes. With very many channels there are fewer directions, whatever the memory."""
         constants = default_constants(shape.window) if self.traces is None else check_constants("traces", self.traces)
         groups, rows, bins = max(shape.channels, 1), shape.horizon * shape.outputs, len(lag_bins(shape.window)) - 1
-        # For every block and channel: sums, eigenvectors, and weights of a dozen models for a dozen outputs.
-        each, linear = 8 * groups * self.blocks * 1.5, rows + 144
-        most = int((linear**2 + 8 * ROOM / each) ** 0.5 - linear) // 4 - 2
+        each, linear = self._costs(groups, rows)
+        most = self.most_features(groups, rows) - shape.clock
         together = groups * (bins + 1) if shape.channels > 1 and self.common else 0
         traces = sum(shape.hidden) * len(constants)
         singles = self.singles if shape.outputs == 1 else 0
