@@ -170,7 +170,7 @@ def test_version():
         ("", "holds no rows or no columns"),
         ("a,b\n", "holds no rows"),
         ("a,b\n1,2\n3,4\n", "too short"),
-        ("a,b\n" + "1,\n" * 40, "holds NaN .* Pass missing='interpolate'"),
+        ("a,b\n" + "1,\n" * 40, "holds NaN .* Fit with missing='interpolate'"),
     ],
 )
 def test_bad_csv_files(content, message, tmp_path):
@@ -364,6 +364,9 @@ def test_a_folder_of_parquet_files_is_a_series(tmp_path):
     expected = Forecaster(12, 3, hidden=(20,), random_state=0, verbose=0).fit(wind).predict(wind)
     np.testing.assert_allclose(Forecaster.load(model).predict(wind), expected, rtol=1e-5)
     assert list((tmp_path / "sums").iterdir())
+    run("forecast", model, folder, "--out", tmp_path / "next.csv", "--coverage", "0.9")
+    np.testing.assert_allclose(read_series(tmp_path / "next.csv")[list(expected)], expected, rtol=1e-5)
+    assert "RSE" in run("evaluate", model, folder).output
     both = run("fit", folder, "--out", model, "--workers", "2", "--cluster", "tcp://nowhere:1", code=2)
     assert "name one of them" in both.output
     assert "read whole" in run("fit", folder, "--out", model, "--drop", "x", code=2).output

@@ -212,7 +212,7 @@ def test_missing_values(walk):
     holes[50:53, 1] = np.nan
     holes[-1, 0] = np.nan
     with pytest.raises(
-        ValueError, match=r"holds NaN \(4 of 1200 values, first in row 50, channel 1\). Pass missing='interpolate'"
+        ValueError, match=r"holds NaN \(4 of 1200 values, first in row 50, channel 1\). Fit with missing='interpolate'"
     ):
         small().fit(holes)
     model = small(missing="interpolate").fit(holes)

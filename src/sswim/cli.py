@@ -203,19 +203,20 @@ def forecast(
 ) -> None:
     """Forecast the rows that follow a series."""
     with plain_errors():
-        from sswim.datasets import read_series, write_series
-        from sswim.datasets.files import READERS
+        import pandas as pd
+
+        from sswim.datasets.files import READERS, read_series, series_at, write_series
         from sswim.forecaster import Forecaster
         from sswim.writing import check_place
 
         if out is not None:
             check_place(out, data, model, *([] if future is None else [future]), endings=list(READERS))
         fitted = Forecaster.load(model)
-        rows = read_series(data, time=time, date_format=date_format, columns=columns_of(fitted))
+        rows = series_at(data, {"time": time, "date_format": date_format, "columns": columns_of(fitted)})[0]
         ahead = None if future is None else read_series(future, time=time, date_format=date_format)
-        result = fitted.predict(rows, ahead)
+        result = pd.DataFrame(fitted.predict(rows, ahead))
         if coverage is not None:
-            low, high = fitted.predict_interval(rows, coverage, ahead)
+            low, high = map(pd.DataFrame, fitted.predict_interval(rows, coverage, ahead))
             result = result.join(low.add_suffix(" low")).join(high.add_suffix(" high"))
         if out is not None:
             write_series(result, out)
@@ -235,11 +236,11 @@ def evaluate(
 ) -> None:
     """Test a model on every window of a series."""
     with plain_errors():
-        from sswim.datasets import read_series
+        from sswim.datasets.files import series_at
         from sswim.forecaster import Forecaster
 
         fitted = Forecaster.load(model)
-        rows = read_series(data, time=time, date_format=date_format, columns=columns_of(fitted))
+        rows = series_at(data, {"time": time, "date_format": date_format, "columns": columns_of(fitted)})[0]
         result = fitted.evaluate(rows, breaks=breaks)
         if as_json:
             return _print_json(result.to_dict())

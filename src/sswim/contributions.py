@@ -69,7 +69,7 @@ def contributions_of(
     names = encoder.channels if model.columns is None else [model.columns[c] for c in encoder.channels]
     tables = []
     for n, labels in enumerate(indexes):
-        index = pd.RangeIndex(model.horizon) if labels is None else continue_index(labels, model.horizon)
+        index = pd.RangeIndex(model.horizon) if labels is None else continue_index(labels, model.horizon, model.pace)
         both = pd.MultiIndex.from_product([index, names], names=["row", "channel"])
         tables.append(pd.DataFrame({name: found[name][n].ravel() for name in SOURCES}, index=both))
     return tables

@@ -244,7 +244,7 @@ class Forecaster(UpdatableForecaster, InspectableForecaster):
                 report = start_from_scratch(network, split, options.training, run)
             if options.training is not None:
                 report = improve(network, split, options.readout, options.training, report, run)
-        self.model_ = ForecastModel(encoder, network, report, series.names, self.missing, run.budget, past)
+        self.model_ = ForecastModel(encoder, network, report, series.names, self.missing, run.budget, past, series.pace())
         return self
 
     def _resolved(self) -> _Options:

@@ -19,7 +19,7 @@ from sswim.data.future import NOTHING, Ahead, Future, FutureReader
 from sswim.data.past import SeriesPast
 from sswim.data.rows import read_windows
 from sswim.data.series import Breaks, Series, SeriesLike, as_series, is_several
-from sswim.data.times import continue_index
+from sswim.data.times import Pace, continue_index
 from sswim.data.windows import SeriesWindows, batches
 from sswim.evaluate.costs import Costs, Job
 from sswim.evaluate.counted_layers import Seen, Setting
@@ -57,6 +57,8 @@ class ForecastModel:
         Budget in bytes.
     past : SeriesPast or None
         Where the series ended, if the model can be updated.
+    pace : Pace or None
+        How the times of the series went on, if it had any.
     """
 
     encoder: SeriesEncoder
@@ -66,6 +68,7 @@ class ForecastModel:
     missing: str
     memory: int
     past: SeriesPast | None = field(default=None, repr=False, metadata={"in_files": False})
+    pace: Pace | None = field(default=None, metadata={"later": True})
 
     def told(self) -> Self:
         """Return the model with all that a file holds of it: quantiles of errors that were not asked for yet."""
@@ -93,12 +96,13 @@ class ForecastModel:
     def future(self) -> FutureReader:
         """What reads covariates that are known ahead."""
         names = [c if self.columns is None else self.columns[c] for c in self.encoder.known]
-        return FutureReader(names, self.horizon, self.columns is not None, self.missing)
+        return FutureReader(names, self.horizon, self.columns is not None, self.missing, self.pace)
 
     def series(self, X: SeriesLike, breaks: Breaks = None) -> Series:
         """Check a series against what was fitted."""
         series = as_series(X, breaks=breaks, missing=self.missing)
         series.check_channels(self.encoder.columns, self.columns, "Forecaster")
+        series.zone = None if self.pace is None else self.pace.zone
         return series
 
     @property
@@ -167,7 +171,7 @@ class ForecastModel:
         if series.columns is None:
             return value
         names = [series.columns[c] for c in self.encoder.channels]
-        return pd.DataFrame(value, index=continue_index(series.indexes[-1], len(value)), columns=names)
+        return pd.DataFrame(value, index=continue_index(series.indexes[-1], len(value), self.pace), columns=pd.Index(names))
 
     @property
     def has_intervals(self) -> bool:

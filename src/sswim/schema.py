@@ -23,6 +23,7 @@ from sswim.data.calendar import Calendar
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.events import ExactEvents
 from sswim.data.inputs import InputEncoder
+from sswim.data.times import Pace
 from sswim.forecasts import ForecastModel
 from sswim.network import SpikingNetwork, VoltageReadout
 from sswim.network.grid import Convolution, Grid, hidden_shapes, widths_of
@@ -238,7 +239,7 @@ CLASSES: dict[str, type] = {
     if isinstance(getattr(module, name), type) and dataclasses.is_dataclass(getattr(module, name))
 } | {
     made.__name__: made
-    for made in (Calendar, LagSizes, LagSettings, NetworkSettings, Profile, TraceSettings, VoltageSettings, *TABLES)
+    for made in (Calendar, LagSizes, LagSettings, NetworkSettings, Pace, Profile, TraceSettings, VoltageSettings, *TABLES)
 }  # fmt: skip
 
 

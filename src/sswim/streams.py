@@ -9,7 +9,7 @@ import torch
 
 from sswim.data.calendar import wall_clock
 from sswim.data.future import Ahead, Future
-from sswim.data.times import step_of
+from sswim.data.times import in_zone, step_of
 from sswim.forecasts import ForecastModel
 
 __all__ = ["ForecastStream"]
@@ -62,8 +62,8 @@ class ForecastStream:
         self.restart()
         if rows is not None:
             index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
-            if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
-                self._time, self._step = index[-1], step_of(index)
+            if isinstance(index, pd.DatetimeIndex) and (len(index) > 1 or (model.pace is not None and len(index))):
+                self._time, self._step = index[-1], step_of(index, model.pace)
             before = np.asarray(rows, dtype=np.float64)
             for row in before[_first_needed(before, model.window) :]:
                 self._take(row)
@@ -116,7 +116,8 @@ class ForecastStream:
         # Everything is checked before the row is taken: a call that fails changes nothing.
         known = [model.future(future, self._following(time))] if ready and model.encoder.known else []
         now = self._now(time)
-        ahead = Ahead(known, [] if now is None else wall_clock(pd.DatetimeIndex([now])).tolist())
+        zone = None if model.pace is None else model.pace.zone
+        ahead = Ahead(known, [] if now is None else wall_clock(in_zone(pd.DatetimeIndex([now]), zone)).tolist())
         for _ in range(missing):
             self._take(np.full_like(values, np.nan))
         self._take(values)
@@ -156,7 +157,7 @@ class ForecastStream:
         """Return the time of the last row, and the step of times, once a row at `time` has come."""
         if time is None or self._time is None or self._step is not None:
             return time, self._step
-        return time, time - self._time
+        return time, step_of(pd.DatetimeIndex([self._time, time]), self._model.pace)
 
     def _now(self, time: pd.Timestamp | None) -> pd.Timestamp | None:
         """Return the time of a row: its own, or that which follows on the last one; None if neither is known."""

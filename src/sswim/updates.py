@@ -111,8 +111,8 @@ def refit_series(model: ForecastModel, series: Series, run: Run) -> ForecastMode
 def update_series(model: ForecastModel, series: Series, forget: float | None, run: Run) -> ForecastModel:
     """Return the model with rows that follow on those seen so far."""
     record, past = _record(model.report.solution, "partial_fit"), _past(model)
-    if past.follows(series.labels(0, LABELS)):
-        indexes = [past.before(series.indexes[0], len(series.segments[0])), *series.indexes[1:]]
+    if past.follows(series.labels(0, LABELS), model.pace):
+        indexes = [past.before(series.indexes[0], len(series.segments[0]), model.pace), *series.indexes[1:]]
         series = replace(series, segments=[after(past.rows, series.segments[0]), *series.segments[1:]], indexes=indexes)
     new, network = SeriesUpdate(model, series, past), copy.deepcopy(model.network)
     if not len(new.samples):  # rows of no whole window yet

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sswim.data.rows import Following, Rows, StoredRows
-from sswim.data.times import step_of
+from sswim.data.times import in_zone, step_of
 from sswim.options import check_integer
 
 __all__ = ["Calendar", "RowTimes", "WindowEnds", "row_times", "wall_clock"]
@@ -182,27 +182,37 @@ class RowTimes:
 
 
 def row_times(
-    segments: Sequence[Rows], indexes: Sequence[pd.Index | None], read: Callable[[pd.Index, str], pd.Index]
+    segments: Sequence[Rows],
+    indexes: Sequence[pd.Index | None],
+    read: Callable[[pd.Index, str], pd.Index],
+    zone: str | None = None,
 ) -> list[RowTimes] | None:
-    """Return the times of all segments, by their labels; None if some have none. `read` brings stored labels to their form."""
+    """Return the times of all segments, by their labels; None if some have none.
+
+    `read` brings stored labels to their form. Clocks are those of the `zone`, if there is one.
+    """
     found = []
     for segment, index in zip(segments, indexes, strict=True):
         rows: StoredRows | pd.Index | None = index
         if isinstance(segment, StoredRows):
             rows = segment.source.rows if isinstance(segment.source, Following) else segment
-        times = None if rows is None else RowTimes.of(partial(_labels, rows, read), len(rows), len(segment) - len(rows))
+        times = None if rows is None else RowTimes.of(partial(_labels, rows, read, zone), len(rows), len(segment) - len(rows))
         if times is None:
             return None
         found.append(times)
     return found
 
 
-def _labels(rows: StoredRows | pd.Index, read: Callable[[pd.Index, str], pd.Index], first: int, last: int) -> pd.Index | None:
-    """Return the labels of the rows ``[first, last)``."""
+def _labels(
+    rows: StoredRows | pd.Index, read: Callable[[pd.Index, str], pd.Index], zone: str | None, first: int, last: int
+) -> pd.Index | None:
+    """Return the labels of the rows ``[first, last)``, times in a zone."""
     if isinstance(rows, pd.Index):
-        return rows[first:last]
-    found = rows.source.index(rows.first + first, min(rows.first + last, rows.last))
-    return None if found is None else read(found, rows.name)
+        found: pd.Index | None = rows[first:last]
+    else:
+        found = rows.source.index(rows.first + first, min(rows.first + last, rows.last))
+        found = None if found is None else read(found, rows.name)
+    return in_zone(found, zone) if isinstance(found, pd.DatetimeIndex) else found
 
 
 def _times(index: pd.Index | None) -> pd.DatetimeIndex | None:

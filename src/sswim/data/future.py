@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from sswim.data.series import Series, as_series
-from sswim.data.times import continue_index
+from sswim.data.times import Pace, continue_index
 
 __all__ = ["NOTHING", "Ahead", "Future", "FutureReader"]
 
@@ -57,20 +57,24 @@ class FutureReader:
         Whether columns have names.
     missing : {"error", "interpolate"}
         What happens to NaN.
+    pace : Pace, optional
+        How the times of the series that a model was fitted to went on.
     """
 
     names: list[Hashable]
     horizon: int
     named: bool
     missing: str
+    pace: Pace | None = None
 
     def several(self, future: Future, series: Sequence[Series], *, one: bool) -> list[np.ndarray]:
         """Return the rows ahead (horizon, columns) of each series, or nothing if nothing is known ahead."""
         parts, found = self._parts(future, len(series), one=one), []
         for i, (part, past) in enumerate(zip(parts, series, strict=False)):
             index = past.indexes[-1]
-            timed = isinstance(index, pd.PeriodIndex) or (isinstance(index, pd.DatetimeIndex) and len(index) > 1)
-            following = continue_index(index, self.horizon) if timed else None  # one time has no step
+            several = isinstance(index, pd.DatetimeIndex) and (len(index) > 1 or self.pace is not None)
+            timed = isinstance(index, pd.PeriodIndex) or several  # one time has no step
+            following = continue_index(index, self.horizon, self.pace) if timed else None
             found.append(self(part, following, "future" if one else f"future[{i}]"))
         return found
 

@@ -11,12 +11,12 @@ import pandas as pd
 
 from sswim.data.encoder import SeriesEncoder
 from sswim.data.series import Series
-from sswim.data.times import continue_index, step_of
+from sswim.data.times import Pace, continue_index, in_zone, parse_times, step_of
 from sswim.data.windows import SeriesWindows
 
 __all__ = ["SeriesPast", "cut_windows"]
 
-# Labels that are kept: a step of months shows in three of them.
+# Labels that are kept.
 LABELS = 4
 
 
@@ -62,12 +62,16 @@ class SeriesPast:
         """Return which of the windows that come next are for validation."""
         return (self.seen + np.arange(windows)) % self.period >= self.kept
 
-    def follows(self, index: pd.Index | None) -> bool:
+    def _known(self, pace: Pace | None) -> pd.DatetimeIndex:
+        """Return the last rows' times, in the zone of the fit."""
+        return in_zone(pd.DatetimeIndex(parse_times(pd.Series(self.labels))), None if pace is None else pace.zone)
+
+    def follows(self, index: pd.Index | None, pace: Pace | None) -> bool:
         """Return whether new rows follow right on the last ones; refuse rows that came before, or with another step."""
         times = _times(index)
         if times is None or not self.labels:
             return True
-        before = pd.DatetimeIndex(list(self.labels))
+        before, times = self._known(pace), in_zone(times, None if pace is None else pace.zone)
         if (before.tz is None) != (times.tz is None):
             raise ValueError(f"series: times must have a zone if those of the fit had one, which ended at {before[-1]}.")
         if times[0] <= before[-1]:
@@ -76,19 +80,19 @@ class SeriesPast:
                 "Pass the rows after that time."
             )
         if len(times) > 1 and len(before) > 1:
-            was, now = step_of(before), step_of(times)
+            was, now = step_of(before, pace), step_of(times, pace)
             if was != now and pd.Timedelta(before[-1] - before[-2]) != pd.Timedelta(times[1] - times[0]):
                 raise ValueError(f"series: rows must have the step of the fit, {was}, got {now}. Resample them.")
-        return bool(times[0] == continue_index(before, 1)[0])
+        return bool(times[0] == continue_index(before, 1, pace)[0])
 
-    def before(self, index: pd.Index | None, rows: int) -> pd.Index | None:
+    def before(self, index: pd.Index | None, rows: int, pace: Pace | None) -> pd.Index | None:
         """Return the labels of new rows that follow right on the last ones, with those of these. Those without go on."""
         times, count = _times(index), min(len(self.labels), len(self.rows))
         if not count or (times is None and len(self.labels) < 2):
             return index
         if times is None:
-            times = pd.DatetimeIndex(continue_index(pd.DatetimeIndex(list(self.labels)), rows))
-        known = pd.DatetimeIndex(list(self.labels[-count:]))
+            times = pd.DatetimeIndex(continue_index(self._known(pace), rows, pace))
+        known = self._known(pace)[-count:]
         return (known if times.tz is None else known.tz_convert(times.tz)).append(times)
 
     def after(self, series: Series, counts: Sequence[int], span: int) -> SeriesPast:

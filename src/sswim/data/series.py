@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from sswim.data.calendar import RowTimes, row_times
 from sswim.data.filled import FilledRows
 from sswim.data.rows import MOST, Rows, RowSource, RunsOfRows, StoredRows
 from sswim.data.stored import open_rows
-from sswim.data.times import index_breaks, parse_times
+from sswim.data.times import Pace, index_breaks, possible_times
 from sswim.options import warn
 
 __all__ = ["Breaks", "Series", "SeriesLike", "as_series", "find_columns", "is_several", "is_stored"]
@@ -48,6 +47,8 @@ class Series:
         How often a time index jumps.
     parts : list of int
         How many segments each of the series that were given has.
+    zone : str or None
+        The zone on whose clocks times are read. None: that of each segment.
     """
 
     segments: Sequence[Rows]
@@ -55,6 +56,7 @@ class Series:
     columns: Columns | None
     gaps: int = 0
     parts: list[int] = field(default_factory=lambda: [1])
+    zone: str | None = None
 
     @property
     def channels(self) -> int:
@@ -76,7 +78,14 @@ class Series:
 
     def times(self) -> list[RowTimes] | None:
         """Return the times of all rows; None if some have none."""
-        return row_times(self.segments, self.indexes, _labels)
+        return row_times(self.segments, self.indexes, _labels, self.zone)
+
+    def pace(self) -> Pace | None:
+        """Return how times go on, in the longest segment; without a zone if segments differ in theirs."""
+        longest = max(range(len(self.segments)), key=lambda n: len(self.segments[n]))
+        found = Pace.of(self.labels(longest, LABELS))
+        zones = {str(getattr(index, "tz", None)) for index in self.indexes if index is not None}
+        return replace(found, zone=None) if found is not None and len(zones) > 1 else found
 
     def rows(self, ranges: Sequence[tuple[int, int, int]] | None = None) -> Tensor | RunsOfRows:
         """Return all rows, or some given as (segment, first, last), joined: not read yet, if any segment is stored."""
@@ -185,7 +194,7 @@ def _jumps(values: Rows, index: pd.Index | None, name: str) -> Sequence[int]:
             labels = values.source.index(first, min(first + LABELS, len(values)))  # type: ignore[union-attr]
             yield None if labels is None else _labels(labels, name)
 
-    if len(values) < 3 or (index is None and not isinstance(values, StoredRows)):
+    if len(values) < 2 or (index is None and not isinstance(values, StoredRows)):
         return []
     return index_breaks(stored if isinstance(values, StoredRows) else lambda: [index], name)
 
@@ -316,18 +325,25 @@ def _labels(index: pd.Index, name: str) -> pd.Index:
             f"{name}: rows must have one label each, a time or a number, but have {index.nlevels} ({list(index.names)}), as "
             "stacked series do. Pass a list of series, one for each."
         )
-    if isinstance(index, (pd.DatetimeIndex, pd.PeriodIndex)) or pd.api.types.is_numeric_dtype(index.dtype):
+    if pd.api.types.is_numeric_dtype(index.dtype):
         return index
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the format is unknown: it may be no time at all
-            return pd.DatetimeIndex(parse_times(index.to_series()))
-    except (TypeError, ValueError):
+    if not isinstance(index, (pd.DatetimeIndex, pd.PeriodIndex)):
         shown = f"{index[0]!r}" if len(index) else index.dtype
-        raise TypeError(
-            f"{name}: labels of rows must be times or numbers, but are of type {index.dtype}, such as {shown}. Set times as "
-            "the index, or drop it (`reset_index(drop=True)`)."
-        ) from None
+        found = possible_times(index.to_series())
+        if not found:
+            raise TypeError(
+                f"{name}: labels of rows must be times or numbers, but are of type {index.dtype}, such as {shown}. Set times "
+                "as the index, or drop it (`reset_index(drop=True)`)."
+            )
+        if len(found) > 1:
+            raise ValueError(
+                f"{name}: labels of rows such as {shown} may begin with the day or with the month. Say which, by "
+                "`pd.to_datetime(index, dayfirst=True)` or `dayfirst=False`."
+            )
+        index = pd.DatetimeIndex(found[0])
+    if index.hasnans:
+        raise ValueError(f"{name}: each row must have a time, but row {int(index.isna().argmax())} has none (NaT). Drop it.")
+    return index
 
 
 def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str) -> np.ndarray:
@@ -349,8 +365,8 @@ def _finite(values: np.ndarray, columns: Columns | None, name: str, missing: str
         return values
     if missing == "error":
         raise ValueError(
-            f"{name} must be finite, but holds NaN ({where(absent)}). Pass missing='interpolate' (--missing interpolate) "
-            "to fill gaps linearly in time, or fill or drop them yourself."
+            f"{name} must be finite, but holds NaN ({where(absent)}). Fit with missing='interpolate' (`sswim fit --missing "
+            "interpolate`) to fill gaps linearly in time, or fill or drop them yourself."
         )
     if absent.all(axis=0).any():
         channel = int(absent.all(axis=0).argmax())

@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
+from pandas.tseries.frequencies import to_offset
 
-__all__ = ["continue_index", "even_times", "index_breaks", "parse_times", "step_of"]
+__all__ = ["Pace", "continue_index", "even_times", "in_zone", "index_breaks", "parse_times", "possible_times", "step_of"]
+
+Step = pd.offsets.BaseOffset | pd.Timedelta
+# Days and months, in either order, and a year.
+EITHER = re.compile(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d{4}|\d{2})\b")
+# Last rows whose steps are compared with those of a fit.
+COMPARED = 64
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the times of a series go on: by which step, and on which clock.
+
+    Few rows do not tell: four weekdays look like days, and a day around a change of the clock is longer than others.
+
+    Attributes
+    ----------
+    step : str
+        From one row to the next, as pandas writes it: an hour, a business day, the end of a month.
+    zone : str or None
+        Their zone. None: they have none, or several.
+
+    Examples
+    --------
+    >>> weekdays = pd.bdate_range("2024-01-01", periods=20)
+    >>> pace = Pace.of(weekdays)
+    >>> pace
+    Pace(step='B', zone=None)
+    >>> continue_index(weekdays[:5], 1, pace)[0].day_name()
+    'Monday'
+    """
+
+    step: str
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            forward = pd.Timestamp("2024-01-01") + self.offset > pd.Timestamp("2024-01-01")
+            pd.Timestamp("2024-01-01", tz=self.zone)
+        except Exception as error:  # of pandas, zoneinfo and pytz
+            raise ValueError(f"step and zone of times must be known to pandas, got {self.step!r}, {self.zone!r}.") from error
+        if not forward:
+            raise ValueError(f"step of times must lead ahead, got {self.step!r}.")
+
+    @property
+    def offset(self) -> pd.offsets.BaseOffset:
+        """The step."""
+        return to_offset(self.step)
+
+    @classmethod
+    def of(cls, index: pd.Index | None) -> Self | None:
+        """Return the pace of a series; None if its labels are no times, or one only."""
+        index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+        if not isinstance(index, pd.DatetimeIndex) or len(index) < 2:
+            return None
+        try:
+            return cls(to_offset(_commonest(index)).freqstr, None if index.tz is None else str(index.tz))
+        except ValueError:  # a zone that has no name
+            return None
 
 
 def parse_times(text: pd.Series, *, day_first: bool = False) -> pd.Series:
@@ -25,6 +88,45 @@ def parse_times(text: pd.Series, *, day_first: bool = False) -> pd.Series:
         if not text.astype(str).str.fullmatch(r".*\d(?:[+-]\d\d:?\d\d|Z)").all():
             raise
         return pd.to_datetime(text, dayfirst=day_first, utc=True)
+
+
+def possible_times(text: pd.Series) -> list[pd.Series]:
+    """Return the times that text may stand for: none if it is none, two if days and months could be exchanged.
+
+    With dots days come first. Else the reading in which rows follow each other in equal steps is taken, if there is one.
+
+    Examples
+    --------
+    >>> [times.dt.month.tolist() for times in possible_times(pd.Series(["05/06/2024", "06/06/2024", "07/06/2024"]))]
+    [[6, 6, 6]]
+    >>> len(possible_times(pd.Series(["05/06/2024"]))), len(possible_times(pd.Series(["no time"])))
+    (2, 0)
+    """
+    either = EITHER.match(text.iloc[0]) if len(text) and isinstance(text.iloc[0], str) else None
+    ways = (False,) if either is None else (True,) if "." in either[0] else (False, True)
+    found: list[pd.Series] = []
+    for day_first in ways:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that the format is unknown: it may be no time at all
+                parsed = parse_times(text, day_first=day_first)
+        except (ValueError, TypeError):
+            continue
+        if not any(parsed.equals(other) for other in found):
+            found.append(parsed)
+    regular = [times for times in found if _regular(times)]
+    return regular if len(regular) == 1 else found
+
+
+def _regular(times: pd.Series) -> bool:
+    """Return whether times follow each other in equal steps."""
+    steps = times.diff().iloc[1:]
+    return len(steps) > 1 and steps.nunique() == 1 and bool(steps.iloc[0] > pd.Timedelta(0))
+
+
+def in_zone(times: pd.DatetimeIndex, zone: str | None) -> pd.DatetimeIndex:
+    """Return times in a zone, if they have one and that is known."""
+    return times if times.tz is None or zone is None else times.tz_convert(zone)
 
 
 def index_breaks(runs: Callable[[], Iterable[pd.Index | None]], name: str) -> list[int]:
@@ -54,7 +156,8 @@ def index_breaks(runs: Callable[[], Iterable[pd.Index | None]], name: str) -> li
     if share < 0.8:
         raise ValueError(
             f"{name}: times must have a usual step, but the commonest, {usual}, is that of {share:.0%} of all rows only. "
-            "Resample the series first, as by `resample('1h').mean()`."
+            "Resample the series first, as by `resample('1h').mean()`. Of months or business days, insert the absent rows, as "
+            "by `asfreq('MS')` or `asfreq('B')`, and pass missing='interpolate' (--missing interpolate)."
         )
     return [int(first + row) for first, _, step in _steps(runs()) for row in np.flatnonzero((step != usual).to_numpy()) + 1]
 
@@ -68,7 +171,11 @@ def _steps(runs: Iterable[pd.Index | None]) -> Iterable[tuple[int, pd.DatetimeIn
         if not isinstance(run, pd.DatetimeIndex):
             return
         times = run if last is None else pd.DatetimeIndex(last.append(run))
-        yield rows - (last is not None), times, times.to_series().diff().iloc[1:]
+        step = times.to_series().diff().iloc[1:]
+        if times.tz is not None:  # a day is a day, though some have an hour more or less
+            wall = times.tz_localize(None).to_series().diff().iloc[1:].set_axis(step.index)
+            step = step.mask((wall > pd.Timedelta(0)) & (wall % pd.Timedelta("1D") == pd.Timedelta(0)), wall)
+        yield rows - (last is not None), times, step
         rows, last = rows + len(run), times[-1:]
 
 
@@ -94,8 +201,22 @@ def _frequency(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | None:
     return index.freq or pd.DatetimeIndex(index, freq="infer").freq
 
 
-def step_of(index: pd.DatetimeIndex) -> pd.offsets.BaseOffset | pd.Timedelta:
-    """Return what lies between neighbouring times of at least two."""
+def _commonest(index: pd.DatetimeIndex) -> Step:
+    """Return the step of at least two times: the commonest one if they differ."""
+    return (_frequency(index) if len(index) > 2 else index.freq) or index.to_series().diff().mode().iloc[0]
+
+
+def _goes_by(index: pd.DatetimeIndex, step: Step) -> bool:
+    """Return whether the last ones of some times follow each other by a step."""
+    last = index[-COMPARED:]
+    expected = pd.date_range(last[0], periods=len(last), freq=step)
+    return len(expected) == len(last) and bool((expected == last).all())
+
+
+def step_of(index: pd.DatetimeIndex, pace: Pace | None = None) -> Step:
+    """Return what lies between neighbouring times: the step of a `pace`, if they go by it, or what two of them tell."""
+    if pace is not None and (len(index) < 2 or _goes_by(index, pace.offset)):
+        return pace.offset
     return (_frequency(index) if len(index) > 2 else index.freq) or index[-1] - index[-2]
 
 
@@ -110,13 +231,11 @@ def even_times(index: pd.Index) -> pd.DatetimeIndex | None:
     """
     if not isinstance(index, pd.DatetimeIndex) or len(index) < 2:
         return None
-    frequency = _frequency(index) if len(index) > 2 else None
-    usual = index.to_series().diff().mode().iloc[0] if frequency is None else frequency
-    return pd.date_range(index[0], periods=len(index), freq=usual)
+    return pd.date_range(index[0], periods=len(index), freq=_commonest(index))
 
 
-def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
-    """Return the labels of the `steps` rows that follow on `index`.
+def continue_index(index: pd.Index | None, steps: int, pace: Pace | None = None) -> pd.Index:
+    """Return the labels of the `steps` rows that follow on `index`; `pace` is that of the series it belongs to, if known.
 
     Examples
     --------
@@ -125,14 +244,19 @@ def continue_index(index: pd.Index | None, steps: int) -> pd.Index:
     >>> continue_index(pd.RangeIndex(5), 2)
     RangeIndex(start=5, stop=7, step=1)
     """
-    if isinstance(index, pd.DatetimeIndex) and len(index) > 1:
-        return pd.date_range(index[-1], periods=steps + 1, freq=step_of(index))[1:]
+    if isinstance(index, pd.DatetimeIndex) and (len(index) > 1 or (pace is not None and len(index))):
+        step = step_of(index, pace)
+        following = pd.date_range(index[-1], periods=steps + 1, freq=step)
+        # A lone time between two ends of months, say: the first step leads to the end of its own.
+        return following[1:] if following[0] == index[-1] else following[:-1]
     if isinstance(index, pd.PeriodIndex):
         return pd.period_range(index[-1], periods=steps + 1)[1:]
-    if index is not None and len(index) > 1 and pd.api.types.is_numeric_dtype(index):
-        step = index[-1] - index[-2]
-        if isinstance(step, (int, np.integer)):
-            first = int(index[-1] + step)
-            return pd.RangeIndex(first, first + steps * int(step), int(step))
-        return pd.Index(index[-1] + step * np.arange(1, steps + 1))
+    if index is not None and len(index) > 1 and pd.api.types.is_integer_dtype(index):
+        number, by = int(index[-1]), int(index[-1]) - int(index[-2])
+        if by:
+            return pd.RangeIndex(number + by, number + by * (steps + 1), by)
+    elif index is not None and len(index) > 1 and pd.api.types.is_float_dtype(index):
+        last, distance = float(index[-1]), float(index[-1] - index[-2])
+        if np.isfinite(last) and np.isfinite(distance) and distance:
+            return pd.Index(last + distance * np.arange(1, steps + 1))
     return pd.RangeIndex(1, steps + 1)

@@ -11,7 +11,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from sswim.data import RowSource, open_rows
-from sswim.data.times import parse_times
+from sswim.data.times import parse_times, possible_times
 from sswim.options import nearest, warn
 from sswim.writing import whole_file
 
@@ -95,7 +95,7 @@ def read_series(
     A CSV file may have commas, semicolons, tabs or bars between its cells, decimal commas if not commas between cells, and a
     header or none. Its column of times is the one that `time` names, or the first one, if it holds times or is called like one
     (``time``, ``date``, ``timestamp``, ``index``). An npz file holds the array ``x`` (time x channels), and if it likes
-    ``columns``, ``start`` and ``step_minutes``.
+    ``columns``, and ``times`` as text, or ``start`` and ``step_minutes``.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def read_series(
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file.")
     try:
-        frame = _indexed(READERS[suffix](path), wanted, guess=suffix == ".csv")
+        frame = _indexed(READERS[suffix](path), wanted, text=suffix == ".csv")
         frame = _chosen(frame, wanted)
     except _Unfit as error:
         raise ValueError(f"{path}: {error}") from None
@@ -133,6 +133,11 @@ def _as_numbers(path: Path, frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table, if all its columns hold numbers."""
     for name in frame:
         column = frame[name]
+        if column.dtype.kind in "mM" or isinstance(column.dtype, pd.PeriodDtype):
+            raise ValueError(
+                f"{path}: all columns but the time must be numbers, but {name!r} holds times. Name the column of times (time, "
+                "--time), or leave this one out (drop, --drop)."
+            )
         if not pd.api.types.is_numeric_dtype(column):
             numbers = pd.to_numeric(column, errors="coerce")
             bad = np.flatnonzero(numbers.isna() & column.notna())
@@ -160,22 +165,27 @@ def _chosen(frame: pd.DataFrame, wanted: _Wanted) -> pd.DataFrame:
     return frame[[names[name] for name in kept if name not in wanted.drop]]
 
 
-def _indexed(frame: pd.DataFrame, wanted: _Wanted, *, guess: bool) -> pd.DataFrame:
-    """Return the table with its times as the index, if it has any."""
+def _indexed(frame: pd.DataFrame, wanted: _Wanted, *, text: bool) -> pd.DataFrame:
+    """Return the table with its times as the index, if it has any. A table of `text` is searched for them."""
     if len(set(map(str, frame.columns))) < frame.shape[1]:
         twice = frame.columns[frame.columns.duplicated()][0]
         raise _Unfit(f"has two columns called {twice!r}. Rename one.")
     names = {str(name): name for name in frame.columns}
     if wanted.time is not None and wanted.time not in names:
         raise _Unfit(f"has no column {wanted.time!r} of times.{nearest(wanted.time, list(names))} Its columns: {list(names)}.")
-    if wanted.time is None and (not guess or frame.shape[1] < 2):
+    timed = [name for name in frame if frame[name].dtype.kind == "M"]
+    if wanted.time is None and len(timed) == 1 and isinstance(frame.index, pd.RangeIndex):
+        return frame.set_index(timed[0])
+    if wanted.time is None and (not text or frame.shape[1] < 2):
         return frame
     first = frame.columns[0] if wanted.time is None else names[wanted.time]
+    if first in timed:
+        return frame.set_index(first)
     numbers = pd.api.types.is_numeric_dtype(frame[first])
     named = str(first).strip().lower() in {"time", "date", "datetime", "timestamp", "index"} or str(first).startswith("Unnamed")
     if wanted.time is None and numbers and not named:
         return frame
-    if not numbers:
+    if not numbers or wanted.date_format is not None or _digits(frame[first]):
         times = _times(frame[first], wanted)
         if times is None:
             if named or wanted.time is not None or _moment(str(frame[first].iloc[0])):
@@ -202,45 +212,30 @@ def _no_time(column: pd.Series) -> str:
     )
 
 
-# Days and months, in either order, and a year.
-EITHER = re.compile(r"\s*(\d{1,2})[/.-](\d{1,2})[/.-](\d{4}|\d{2})\b")
-
-
 def _times(column: pd.Series, wanted: _Wanted) -> pd.Series | None:
     """Return a column of text as times, or None if it holds none."""
     text = column.astype(str)
+    if wanted.date_format is None and _digits(column):
+        wanted = replace(wanted, date_format="%Y%m%d")
     if wanted.date_format is not None:
         try:
             return pd.to_datetime(text, format=wanted.date_format)
         except ValueError as error:
             raise _Unfit(f"times in {column.name!r} are not written as {wanted.date_format!r} says ({error}).") from None
-    either = EITHER.match(text.iloc[0]) if len(text) else None
-    ways = (False,) if either is None else (True,) if "." in either[0] else (False, True)  # with dots days always come first
-    found: list[pd.Series] = []
-    for day_first in ways:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that the format is unknown: it may be no time at all
-                parsed = parse_times(text, day_first=day_first)
-        except (ValueError, TypeError):
-            continue
-        if not any(parsed.equals(other) for other in found):
-            found.append(parsed)
+    found = possible_times(text)
     if len(found) < 2:
         return found[0] if found else None
-    regular = [times for times in found if _regular(times)]
-    if len(regular) == 1:
-        return regular[0]
     raise _Unfit(
         f"times such as {text.iloc[0]!r} may begin with the day or with the month. Say which: date_format='%d/%m/%Y' or "
         "'%m/%d/%Y' (--date-format), with %H:%M if there are hours."
     )
 
 
-def _regular(times: pd.Series) -> bool:
-    """Return whether times follow each other in equal steps."""
-    steps = times.diff().iloc[1:]
-    return len(steps) > 1 and steps.nunique() == 1 and bool(steps.iloc[0] > pd.Timedelta(0))
+def _digits(column: pd.Series) -> bool:
+    """Return whether a column holds days as digits, 20240131."""
+    if not pd.api.types.is_integer_dtype(column) or not column.between(19_000_101, 21_001_231).all():
+        return False
+    return bool(pd.to_datetime(column.astype(str), format="%Y%m%d", errors="coerce").notna().all())
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
@@ -259,10 +254,25 @@ def _read_csv(path: Path) -> pd.DataFrame:
     twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
     if twice:
         raise _Unfit(f"has {names.count(twice[0])} columns called {twice[0]!r}. Rename all but one.")
-    thousands = "." if decimal == "," else None
     # The cells are as many in all lines, so pandas need not guess which are labels.
-    options: dict[str, Any] = {"sep": mark, "decimal": decimal, "thousands": thousands, "index_col": False}
-    return pd.read_csv(io.StringIO(text), header=header, low_memory=False, **options)
+    options: dict[str, Any] = {"sep": mark, "decimal": decimal, "index_col": False}
+    frame = pd.read_csv(io.StringIO(text), header=header, low_memory=False, **options)
+    return frame.apply(_without_dots) if decimal == "," else frame
+
+
+def _without_dots(column: pd.Series) -> pd.Series:
+    """Return a column of numbers whose thousands dots part; others stay as they are, such as those of dates."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    cells = column.dropna().astype(str).str.strip()
+    known = cells.str.fullmatch(f"{COMMA.pattern}|{WHOLE.pattern}")
+    if not known.all():
+        odd = cells[~known]
+        if known.any() and odd.str.fullmatch(NUMBER.pattern).all():
+            raise _Unfit(f"{column.name!r} has decimal commas, but data row {odd.index[0] + 1} has {odd.iloc[0]!r}. Mend it.")
+        return column
+    plain = cells.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    return plain.astype(np.float64).reindex(column.index)
 
 
 def _text(path: Path) -> str:
@@ -314,6 +324,7 @@ def _lines_alike(text: str, mark: str) -> list[str]:
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
+WHOLE = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)")  # beside decimal commas
 
 
 def _is_data(cells: Sequence[str], decimal: str) -> bool:
@@ -354,12 +365,19 @@ def _read_npz(path: Path) -> pd.DataFrame:
         x = x[:, None] if x.ndim == 1 else x
         columns = list(map(str, data["columns"])) if "columns" in data else list(range(x.shape[1]))
         index = None
-        if "start" in data and "step_minutes" in data:
+        if "times" in data:
+            index = pd.DatetimeIndex(parse_times(pd.Series(data["times"].astype(str))))
+            if len(index) != len(x):
+                raise _Unfit(f"must hold as many times as rows, but 'times' has {len(index)} and 'x' has {len(x)}.")
+        elif "start" in data and "step_minutes" in data:
             start = pd.to_datetime(str(data["start"]), errors="coerce")
             if pd.isna(start):
                 warn(f"{path}: 'start' is no time ({str(data['start'])!r}): rows are numbered.", stacklevel=4)
             else:
-                index = pd.date_range(start, periods=len(x), freq=f"{int(data['step_minutes'])}min")
+                step = pd.Timedelta(minutes=float(data["step_minutes"]))
+                if not step > pd.Timedelta(0):
+                    raise _Unfit(f"'step_minutes' must be above 0, got {data['step_minutes']}.")
+                index = pd.date_range(start, periods=len(x), freq=step)
         return pd.DataFrame(x, index=index, columns=columns)
 
 
@@ -381,7 +399,6 @@ def write_series(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             frame.rename(columns=str).to_parquet(part)
         else:
             extra: dict[str, Any] = {}
-            if isinstance(frame.index, pd.DatetimeIndex) and len(frame) > 1:
-                step = (frame.index[1] - frame.index[0]).total_seconds() / 60
-                extra = {"start": str(frame.index[0]), "step_minutes": int(step)}
+            if isinstance(frame.index, pd.DatetimeIndex):
+                extra = {"times": [time.isoformat() for time in frame.index]}
             np.savez_compressed(part, x=frame.to_numpy(), columns=list(map(str, frame.columns)), **extra)

@@ -70,8 +70,8 @@ class Direct(Options):
         Time constants of the sampled neurons' traces, in steps. Default: 1, and two longer ones that suit the window.
     calendar : bool
         Whether forecasts may depend on the time of day, week and year, if the rows of a series have times. Clock neurons tell
-        it, see `sswim.data.calendar`. Not with training by gradients, and not with so many channels that its waves would take
-        the place of more than a third of all features.
+        it, see `sswim.data.calendar`. Not with training by gradients, and not where its waves would take the place of more than
+        a third of all features, as with thousands of channels.
     blocks : int
         Number of blocks in time on which everything is weighed. Fewer if they would be shorter than a window and horizon.
     """
