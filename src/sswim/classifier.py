@@ -42,6 +42,10 @@ __all__ = ["Classifier"]
 READOUTS: dict[str, ClassReadoutOptions] = {"direct": Counts(), "voltage": Voltage(), "spikes": Spikes()}
 
 
+# The largest weight of a class.
+HEAVIEST = 1e12
+
+
 @dataclass(frozen=True)
 class _Options:
     """A classifier's options as objects."""
@@ -211,7 +215,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
                 )
             weights = None
             if self.class_weight is not None:
-                weights = torch.from_numpy(compute_class_weight(self.class_weight, classes=classes, y=classes[labels]))
+                weights = self._class_weights(classes, labels)
             group = None if group is None else group[order]
             samples = labelled_samples(
                 inputs, values[order], shuffled, len(classes), options.readout, seed, weights, groups=group
@@ -278,9 +282,20 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         try:
             flat = column_or_1d(y, warn=True)
             check_classification_targets(flat)
+            if flat.dtype.kind in "biuf":
+                flat = flat.astype(flat.dtype.newbyteorder("="))
             return np.unique(flat, return_inverse=True)
         except (TypeError, ValueError) as error:  # labels of several types cannot be sorted
             raise type(error)(f"y must hold one label per sample, all of one type. {error}") from None
+
+    def _class_weights(self, classes: np.ndarray, labels: np.ndarray) -> torch.Tensor:
+        """Return the weight of each class."""
+        found = compute_class_weight(self.class_weight, classes=classes, y=classes[labels])
+        if not (np.isfinite(found) & (found >= 0) & (found <= HEAVIEST)).all() or not found.any():
+            raise ValueError(
+                f"class_weight: weights must lie between 0 and {HEAVIEST:g}, and one above 0, got {found.tolist()}."
+            )
+        return torch.from_numpy(found)
 
     def _check(self, inputs: InputEncoder, values: Values, classes: np.ndarray, labels: np.ndarray, options: _Options) -> None:
         """Refuse samples, labels and options that do not fit together."""
@@ -295,7 +310,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         if len(values) != len(labels):
             raise ValueError(f"X and y must hold equally many samples, got {len(values)} and {len(labels)}.")
         if len(classes) < 2:
-            raise ValueError(f"y must hold at least two classes, got one class: {classes[0]!r}.")
+            raise ValueError(f"y must hold at least two classes, got one class: {classes[0]}.")
 
     def _network(self, hidden: Hidden, classes: int, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""
@@ -325,6 +340,14 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
     def n_features_in_(self) -> int:
         """Number of numbers in a sample."""
         return self._fitted("n_features_in_").inputs.features
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of the columns, if a DataFrame with text as names was given."""
+        names = self._fitted("feature_names_in_").inputs.names
+        if not names:
+            raise AttributeError("feature_names_in_: the samples had no names of columns.")
+        return np.asarray(names, dtype=object)
 
     def decision_function(self, X: object) -> np.ndarray:
         """Return the decision value of each class: (samples, classes), or (samples,) for the second of two classes."""

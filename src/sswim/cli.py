@@ -265,7 +265,7 @@ def classify(
     fields: Annotated[bool, typer.Option(help="Whether neurons see patches of an image.")] = True,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's classifier.")] = False,
     settings: Settings = None,
-    samples: Annotated[int | None, typer.Option(help="Train on this many first samples only.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Train on this many samples only.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Where the picture goes.")] = None,
     model_file: Annotated[Path | None, typer.Option("--model", help="Where the model goes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same model.")] = 0,

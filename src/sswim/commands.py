@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from sswim.arguments import Breaks, Dates, Json, Model, Time, columns_of, plain_errors, setting
+from sswim.arguments import Breaks, Dates, Json, Time, columns_of, plain_errors, setting
 
 __all__ = ["export", "report"]
 
 
 def export(
-    model: Model,
+    model: Annotated[Path, typer.Argument(help="A model that `sswim fit` or `sswim classify --model` wrote.")],
     to: Annotated[str, typer.Option(help="Format: nir or onnx.")],
     out: Annotated[Path, typer.Option(help="Where it goes.")],
     options: Annotated[

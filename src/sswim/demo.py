@@ -168,7 +168,7 @@ def run_classification(
     out, model_file : Path, optional
         Where the picture and the model go.
     samples : int, optional
-        Train on this many first samples only.
+        Train on this many samples only: the first ones, or every few if the first ones are all of one class.
     paper : bool
         Fit the paper's classifier.
     inside : dict, optional
@@ -181,7 +181,8 @@ def run_classification(
     best = not paper and "hidden" not in options
     suited = {**suited, **source.suited} if best else suited
     X, y, test_X, test_y = source.best() if best else source.load()
-    train, test = (X[:samples], y[:samples]), (test_X, test_y)
+    every = 1 if samples is None or len(set(np.asarray(y[:samples]).tolist())) > 1 else max(1, len(y) // samples)
+    train, test = (X[::every][:samples], y[::every][:samples]), (test_X, test_y)
     begin = time.perf_counter()
     model = make(**{**suited, **options}).set_params(**(inside or {})).fit(*train)
     seconds = time.perf_counter() - begin

@@ -112,6 +112,8 @@ class Sums:
 
     def add(self, gram_: Tensor, cross: Tensor, energy: Tensor, mean: Tensor, target_mean: Tensor, samples: float) -> None:
         """Add sums that are centred at means of their own, of some samples."""
+        if self.samples + samples <= 0:  # nothing but what is forgotten
+            return
         self._eigen = self._whole = None
         total, features = self.samples + samples, mean.shape[-1]
         between = self.horizon * self.samples * samples / total

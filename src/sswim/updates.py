@@ -62,7 +62,9 @@ class Record(Protocol):
 
 def check_forget(forget: float | None) -> float | None:
     """Return a half-life, if it is one."""
-    return None if forget is None else check_positive("forget", forget)
+    if forget is not None and not check_positive("forget", forget) >= 1:
+        raise ValueError(f"forget must be a half-life of at least 1, got {forget!r}: less forgets all but the last row.")
+    return forget
 
 
 def _record(solution: Solution, method: str) -> Record:

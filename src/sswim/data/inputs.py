@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.utils.validation import check_array
 from torch import Tensor
@@ -25,6 +26,8 @@ __all__ = ["InputEncoder", "Values", "check_encoder"]
 Values = Tensor | EventStreams | StoredSamples
 # The largest intensity: differences must not overflow.
 INTENSITY = 1e150
+# Deviations that the mean of a signal may be away from 0 without a warning.
+OFFSET = 2.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class InputEncoder:
         Least and largest intensity of the training samples, which are brought to 0 and 1.
     pixels : tuple of int or None
         Numbers of polarities, rows and columns of an event camera.
+    names : tuple of str
+        Names of the columns of a DataFrame, if these are text. Else none.
     """
 
     encoder: SpikeEncoder | ExactEvents | None
@@ -50,6 +55,7 @@ class InputEncoder:
     layout: tuple[int, ...]
     scale: tuple[float, float] | None
     pixels: tuple[int, ...] | None = None
+    names: tuple[str, ...] = field(default=(), metadata={"later": True})
 
     @classmethod
     def fit(cls, X: object, encoder: str | SpikeEncoder | ExactEvents | None) -> tuple[Self, Values]:
@@ -78,8 +84,12 @@ class InputEncoder:
         found = None if chosen is None else resolve("encoder", chosen, ENCODERS, "encode")
         if found is not None and scale[0] == scale[1]:
             raise ValueError(f"X: all intensities are the same, {scale[0]:g}, but must differ to tell classes apart.")
+        if found is None and scale[0] == scale[1]:
+            raise ValueError(f"X: all values are the same, {scale[0]:g}, but must differ to tell classes apart.")
+        if found is None:
+            array.warn_of_offsets()
         fitted = cls(found, array.shape[1:], array.shape[1:], None if found is None else scale)
-        return fitted, array.values(flat=found is not None)
+        return replace(fitted, names=_names(X)), array.values(flat=found is not None)
 
     @property
     def channels(self) -> int:
@@ -107,10 +117,19 @@ class InputEncoder:
             if isinstance(X, Tensor) or (isinstance(X, np.ndarray) and X.dtype != object):
                 raise ValueError("X must hold events, pairs (times, channels) or structured arrays, as in fit.")
             window, inputs = self.shape
-            return self.encoder.encode(X, window, inputs, self.pixels)  # type: ignore[arg-type]
+            streams = self.encoder.encode(X, window, inputs, self.pixels)  # type: ignore[arg-type]
+            if streams.pixels is not None and self.pixels is None:
+                raise ValueError("X: holds events of a camera (x, y, p), but the model was fitted to pairs (times, channels).")
+            return streams
         if is_events(X):
             raise ValueError(f"X: samples must have the shape {self.shape} as in fit, got events.")
-        array = _array(X)
+        array, names = _array(X), _names(X)
+        if names and self.names and names != self.names and array.shape[1:] == self.shape:
+            came, was = next((a, b) for a, b in zip(names, self.names, strict=True) if a != b)
+            raise ValueError(
+                f"X: columns must be the same, in the same order, as in fit, but {came!r} came where {was!r} was. Pass "
+                "X[model.feature_names_in_]."
+            )
         if array.shape[1:] != self.shape:
             if len(array.shape) == 2 and len(self.shape) == 1:
                 raise ValueError(
@@ -154,6 +173,19 @@ class _Array:
             raise ValueError(f"X must lie between -{most:g} and {most:g}, got {max(-low, high):g}: scale it.")
         return low, high
 
+    def warn_of_offsets(self) -> None:
+        """Warn of signals (samples, steps, channels) whose mean outweighs what moves; trains of spikes have no such mean."""
+        few = self.array[:1000]
+        mean, deviation = few.mean(axis=(0, 1), dtype=np.float64), few.std(axis=(0, 1), dtype=np.float64)
+        far = np.abs(mean) - OFFSET * deviation
+        if far.max() > 0 and (few != np.round(few)).any():
+            channel = int(far.argmax())
+            warn(
+                f"X: channel {channel} has a mean of {mean[channel]:.3g} and a deviation of {deviation[channel]:.3g}. Neurons "
+                "see signals as they are, and such an offset hides what moves. Subtract the mean of each channel first.",
+                stacklevel=5,
+            )
+
     def values(self, *, flat: bool) -> Tensor:
         """Return a tensor, without a copy if the array can be written to; `flat` with the numbers of a sample side by side."""
         tensor = torch.from_numpy(np.array(self.array, order="C", copy=None if self.array.flags.writeable else True))
@@ -179,6 +211,9 @@ class _Stored:
             low, high = min(low, float(values.min())), max(high, float(values.max()))
         return low, high
 
+    def warn_of_offsets(self) -> None:
+        """Do nothing: that would take one more pass over the samples."""
+
     def values(self, *, flat: bool) -> StoredSamples:
         """Return samples that batches are read from; `flat` with the numbers of a sample side by side."""
         return StoredSamples(self.source, self.source.shape[1:] if flat else self.source.row_shape)
@@ -194,6 +229,8 @@ def _array(X: object) -> _Array | _Stored:
             shape = (source.shape[0], *source.row_shape)
             raise ValueError(f"X must have the shape (samples, channels), or more dimensions, got {shape}.")
         return _Stored(source)
+    if np.ma.is_masked(X):
+        raise ValueError("X: some values are masked. Fill them first, as by X.filled(0).")
     try:
         array = check_array(X.detach().cpu().numpy() if isinstance(X, Tensor) else X, allow_nd=True, input_name="X")
     except (TypeError, ValueError) as error:
@@ -202,4 +239,13 @@ def _array(X: object) -> _Array | _Stored:
         raise type(error)(f"X: {text}") from None
     if not array[:1].size:
         raise ValueError(f"X: samples must hold at least one number, got 0 feature(s) (shape={array.shape}).")
-    return _Array(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"X: values must be numbers, got {array.dtype}.")
+    wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    return _Array(array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False))
+
+
+def _names(X: object) -> tuple[str, ...]:
+    """Return the names of a DataFrame's columns, if all are text."""
+    columns = list(X.columns) if isinstance(X, pd.DataFrame) else []
+    return tuple(columns) if all(isinstance(name, str) for name in columns) else ()

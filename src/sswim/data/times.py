@@ -174,7 +174,7 @@ def _steps(runs: Iterable[pd.Index | None]) -> Iterable[tuple[int, pd.DatetimeIn
         step = times.to_series().diff().iloc[1:]
         if times.tz is not None:  # a day is a day, though some have an hour more or less
             wall = times.tz_localize(None).to_series().diff().iloc[1:].set_axis(step.index)
-            step = step.mask((wall > pd.Timedelta(0)) & (wall % pd.Timedelta("1D") == pd.Timedelta(0)), wall)
+            step = step.mask((wall > pd.Timedelta(0)) & (wall.dt.total_seconds() % 86_400 == 0), wall)
         yield rows - (last is not None), times, step
         rows, last = rows + len(run), times[-1:]
 

@@ -127,13 +127,17 @@ class Traces(nn.Module):
     def forward(self, spikes: Sequence[Tensor], rows: Tensor | None, ahead: Tensor | None = None) -> Tensor:
         """Return the output (batch, horizon, outputs)."""
         traces = torch.cat([torch.matmul(self.decay, a.to(self.decay.dtype)).flatten(0, 1) for a in spikes])  # (N K, B)
-        return self.affine(traces.T)
+        return self._affine(self._features(traces).T)  # onnxruntime crashes if the root comes after the transposition
+
+    def _features(self, traces: Tensor) -> Tensor:
+        return traces.sqrt() if self.roots else traces
+
+    def _affine(self, features: Tensor) -> Tensor:
+        return (features @ self.weights.T + self.biases).unflatten(1, (self.horizon, self.outputs))
 
     def affine(self, traces: Tensor) -> Tensor:
         """Map traces (batch, traces) to the output (batch, horizon, outputs)."""
-        features = traces.sqrt() if self.roots else traces
-        y = features @ self.weights.T + self.biases
-        return y.unflatten(1, (self.horizon, self.outputs))
+        return self._affine(self._features(traces))
 
 
 class Lags(nn.Module):
