@@ -15,12 +15,16 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from sswim.data import RowSource
     from sswim.forecaster import Forecaster
     from sswim.network.grid import Convolution
 
 __all__ = [
     "aligned",
     "columns_of",
+    "rows_for",
     "covariates_of",
     "executor_of",
     "figures",
@@ -64,6 +68,13 @@ def columns_of(model: Forecaster) -> list[str] | None:
     """Return the columns that a model was fitted to, if they have names: others in a file do not matter."""
     names = model.model_.columns
     return None if names is None or not all(isinstance(name, str) for name in names) else [str(name) for name in names]
+
+
+def rows_for(model: Forecaster, data: Path, time: str | None, date_format: str | None) -> pd.DataFrame | RowSource:
+    """Return the rows of a file for a model, its columns alone; a folder or an array is read as it is needed."""
+    from sswim.datasets.files import series_at
+
+    return series_at(data, {"time": time, "date_format": date_format, "columns": columns_of(model)})[0]
 
 
 def covariates_of(columns: list[str], covariates: list[str] | None, targets: list[str] | None) -> tuple[str, ...]:

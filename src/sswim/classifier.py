@@ -310,7 +310,7 @@ class Classifier(ClassifierMixin, UpdatableClassifier):
         if len(values) != len(labels):
             raise ValueError(f"X and y must hold equally many samples, got {len(values)} and {len(labels)}.")
         if len(classes) < 2:
-            raise ValueError(f"y must hold at least two classes, got one class: {classes[0]}.")
+            raise ValueError(f"y must hold at least two classes, got one class: {classes[:1].tolist()[0]!r}.")
 
     def _network(self, hidden: Hidden, classes: int, options: _Options, run: Run) -> SpikingNetwork:
         """Return a network of the right shape, its parameters still to be set."""

@@ -27,7 +27,6 @@ from sswim.arguments import (
     Time,
     Updatable,
     aligned,
-    columns_of,
     covariates_of,
     executor_of,
     figures,
@@ -35,6 +34,7 @@ from sswim.arguments import (
     next_steps,
     option,
     plain_errors,
+    rows_for,
     setting,
     widths,
 )  # fmt: skip
@@ -169,15 +169,13 @@ def update(
 ) -> None:
     """Add rows that follow on those seen so far to a model that was saved with --updatable."""
     with plain_errors():
-        from sswim.datasets.files import series_at
         from sswim.forecaster import Forecaster
         from sswim.writing import check_place
 
         place = model if out is None else out
         check_place(place, data)
         fitted = Forecaster.load(model).set_params(verbose=not as_json)
-        reading = {"time": time, "date_format": date_format, "columns": columns_of(fitted), "drop": None}
-        fitted.partial_fit(series_at(data, reading)[0], forget=forget)
+        fitted.partial_fit(rows_for(fitted, data, time, date_format), forget=forget)
         fitted.save(place, updatable=True)
         past = fitted.model_.past
         assert past is not None
@@ -205,14 +203,14 @@ def forecast(
     with plain_errors():
         import pandas as pd
 
-        from sswim.datasets.files import READERS, read_series, series_at, write_series
+        from sswim.datasets.files import READERS, read_series, write_series
         from sswim.forecaster import Forecaster
         from sswim.writing import check_place
 
         if out is not None:
             check_place(out, data, model, *([] if future is None else [future]), endings=list(READERS))
         fitted = Forecaster.load(model)
-        rows = series_at(data, {"time": time, "date_format": date_format, "columns": columns_of(fitted)})[0]
+        rows = rows_for(fitted, data, time, date_format)
         ahead = None if future is None else read_series(future, time=time, date_format=date_format)
         result = pd.DataFrame(fitted.predict(rows, ahead))
         if coverage is not None:
@@ -236,11 +234,10 @@ def evaluate(
 ) -> None:
     """Test a model on every window of a series."""
     with plain_errors():
-        from sswim.datasets.files import series_at
         from sswim.forecaster import Forecaster
 
         fitted = Forecaster.load(model)
-        rows = series_at(data, {"time": time, "date_format": date_format, "columns": columns_of(fitted)})[0]
+        rows = rows_for(fitted, data, time, date_format)
         result = fitted.evaluate(rows, breaks=breaks)
         if as_json:
             return _print_json(result.to_dict())

@@ -25,8 +25,6 @@ __all__ = ["EventStreams", "ExactEvents", "Sample", "StoredEvents", "as_events",
 Layout = tuple[int, ...]
 # Events that are looked through at once.
 RUN = 1_000_000
-# Numbers of channels are below this: larger ones are none.
-MOST_CHANNEL = 2**62
 # Times and channels, or a structured array.
 Sample = tuple[npt.ArrayLike, npt.ArrayLike] | np.ndarray
 
@@ -396,8 +394,7 @@ def _pair(number: int, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(
             f"X: times of sample {number} must be finite and >= 0: shift them such that the first is not negative."
         )
-    if not ((places >= 0) & (places < MOST_CHANNEL) & (places == np.round(places))).all():
-        raise ValueError(
-            f"X: channels of sample {number} must be whole numbers >= 0. Polarities of -1 and 1 become 0 and 1 by p > 0."
-        )
+    if not ((places >= 0) & (places < 2**62) & (places == np.round(places))).all():
+        rule = "must be whole numbers >= 0. Polarities of -1 and 1 become 0 and 1 by p > 0."
+        raise ValueError(f"X: channels of sample {number} {rule}")
     return times, places.astype(np.int64)

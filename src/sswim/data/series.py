@@ -83,7 +83,8 @@ class Series:
     def pace(self) -> Pace | None:
         """Return how times go on, in the longest segment; without a zone if segments differ in theirs."""
         longest = max(range(len(self.segments)), key=lambda n: len(self.segments[n]))
-        found = Pace.of(self.labels(longest, LABELS))
+        labels = self.labels(longest, LABELS)
+        found = None if labels is None else Pace.of(labels)
         zones = {str(getattr(index, "tz", None)) for index in self.indexes if index is not None}
         return replace(found, zone=None) if found is not None and len(zones) > 1 else found
 

@@ -63,7 +63,7 @@ class Pace:
         return to_offset(self.step)
 
     @classmethod
-    def of(cls, index: pd.Index | None) -> Self | None:
+    def of(cls, index: pd.Index) -> Self | None:
         """Return the pace of a series; None if its labels are no times, or one only."""
         index = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
         if not isinstance(index, pd.DatetimeIndex) or len(index) < 2:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-import re
 import struct
 import warnings
 import zipfile
@@ -21,6 +18,7 @@ import pandas as pd
 
 from sswim.data import RowSource, open_rows
 from sswim.data.times import parse_times, possible_times
+from sswim.datasets.text import Unfit, moment, read_csv
 from sswim.options import nearest, warn
 from sswim.writing import whole_file
 
@@ -41,10 +39,6 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-
-class _Unfit(Exception):
-    """A file that can be read, but not used."""
 
 
 def _suffix(path: Path) -> str:
@@ -120,7 +114,7 @@ def read_series(
     try:
         frame = _indexed(READERS[suffix](path), wanted, text=suffix == ".csv")
         frame = _chosen(frame, wanted)
-    except _Unfit as error:
+    except Unfit as error:
         raise ValueError(f"{path}: {error}") from None
     except UNREADABLE as error:
         raise ValueError(f"{path}: not a readable {suffix[1:]} file ({error}).") from None
@@ -160,7 +154,7 @@ def _chosen(frame: pd.DataFrame, wanted: _Wanted) -> pd.DataFrame:
     names = {str(name): name for name in frame.columns}
     for name in [*(wanted.columns or ()), *wanted.drop]:
         if name not in names:
-            raise _Unfit(f"has no column {name!r}.{nearest(name, list(names))} Its columns: {', '.join(map(repr, names))}.")
+            raise Unfit(f"has no column {name!r}.{nearest(name, list(names))} Its columns: {', '.join(map(repr, names))}.")
     kept = list(names) if wanted.columns is None else list(wanted.columns)
     return frame[[names[name] for name in kept if name not in wanted.drop]]
 
@@ -169,10 +163,10 @@ def _indexed(frame: pd.DataFrame, wanted: _Wanted, *, text: bool) -> pd.DataFram
     """Return the table with its times as the index, if it has any. A table of `text` is searched for them."""
     if len(set(map(str, frame.columns))) < frame.shape[1]:
         twice = frame.columns[frame.columns.duplicated()][0]
-        raise _Unfit(f"has two columns called {twice!r}. Rename one.")
+        raise Unfit(f"has two columns called {twice!r}. Rename one.")
     names = {str(name): name for name in frame.columns}
     if wanted.time is not None and wanted.time not in names:
-        raise _Unfit(f"has no column {wanted.time!r} of times.{nearest(wanted.time, list(names))} Its columns: {list(names)}.")
+        raise Unfit(f"has no column {wanted.time!r} of times.{nearest(wanted.time, list(names))} Its columns: {list(names)}.")
     timed = [name for name in frame if frame[name].dtype.kind == "M"]
     if wanted.time is None and len(timed) == 1 and isinstance(frame.index, pd.RangeIndex):
         return frame.set_index(timed[0])
@@ -188,11 +182,11 @@ def _indexed(frame: pd.DataFrame, wanted: _Wanted, *, text: bool) -> pd.DataFram
     if not numbers or wanted.date_format is not None or _digits(frame[first]):
         times = _times(frame[first], wanted)
         if times is None:
-            if named or wanted.time is not None or _moment(str(frame[first].iloc[0])):
-                raise _Unfit(_no_time(frame[first]))
+            if named or wanted.time is not None or moment(str(frame[first].iloc[0])):
+                raise Unfit(_no_time(frame[first]))
             return frame  # text that is no time: the caller says so
         if times.isna().any():
-            raise _Unfit(f"has no time in {first!r} in data row {int(times.isna().argmax()) + 1}.")
+            raise Unfit(f"has no time in {first!r} in data row {int(times.isna().argmax()) + 1}.")
         name = first if isinstance(first, str) else None
         return frame.drop(columns=first).set_index(pd.DatetimeIndex(times, name=name))
     return frame.set_index(first)
@@ -221,11 +215,11 @@ def _times(column: pd.Series, wanted: _Wanted) -> pd.Series | None:
         try:
             return pd.to_datetime(text, format=wanted.date_format)
         except ValueError as error:
-            raise _Unfit(f"times in {column.name!r} are not written as {wanted.date_format!r} says ({error}).") from None
+            raise Unfit(f"times in {column.name!r} are not written as {wanted.date_format!r} says ({error}).") from None
     found = possible_times(text)
     if len(found) < 2:
         return found[0] if found else None
-    raise _Unfit(
+    raise Unfit(
         f"times such as {text.iloc[0]!r} may begin with the day or with the month. Say which: date_format='%d/%m/%Y' or "
         "'%m/%d/%Y' (--date-format), with %H:%M if there are hours."
     )
@@ -238,137 +232,22 @@ def _digits(column: pd.Series) -> bool:
     return bool(pd.to_datetime(column.astype(str), format="%Y%m%d", errors="coerce").notna().all())
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
-    """Read a table whose cells are parted in any of the usual ways, with a header or none."""
-    text = _text(path)
-    lines = [line for line in text[:65536].split("\n")[:50] if line.strip()]
-    if not lines:
-        raise _Unfit("holds no rows or no columns.")
-    lines = lines[:-1] if len(lines) > 2 else lines  # the last one may be cut
-    mark = _mark(lines)
-    rows = [line.split(mark) for line in lines]
-    decimal = "," if mark != "," and any(COMMA.fullmatch(cell.strip(' "')) for row in rows[1:] for cell in row) else "."
-    first = _lines_alike(text, mark)
-    header = None if _is_data(first, decimal) and not _counts(first) else 0
-    names = [cell.strip() for cell in first] if header == 0 else []
-    twice = [name for name in dict.fromkeys(names) if name and names.count(name) > 1]
-    if twice:
-        raise _Unfit(f"has {names.count(twice[0])} columns called {twice[0]!r}. Rename all but one.")
-    # The cells are as many in all lines, so pandas need not guess which are labels.
-    options: dict[str, Any] = {"sep": mark, "decimal": decimal, "index_col": False}
-    frame = pd.read_csv(io.StringIO(text), header=header, low_memory=False, **options)
-    return frame.apply(_without_dots) if decimal == "," else frame
-
-
-def _without_dots(column: pd.Series) -> pd.Series:
-    """Return a column of numbers whose thousands dots part; others stay as they are, such as those of dates."""
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    cells = column.dropna().astype(str).str.strip()
-    known = cells.str.fullmatch(f"{COMMA.pattern}|{WHOLE.pattern}")
-    if not known.all():
-        odd = cells[~known]
-        if known.any() and odd.str.fullmatch(NUMBER.pattern).all():
-            raise _Unfit(f"{column.name!r} has decimal commas, but data row {odd.index[0] + 1} has {odd.iloc[0]!r}. Mend it.")
-        return column
-    plain = cells.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-    return plain.astype(np.float64).reindex(column.index)
-
-
-def _text(path: Path) -> str:
-    """Return the text of a file, with the line ends of Unix."""
-    raw = path.read_bytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise _Unfit(f"is not text in UTF-8: line {line} holds the byte 0x{raw[error.start]:02x}. Save it as UTF-8.") from None
-    if "\0" in text:
-        raise _Unfit(f"is not text: line {text.count(chr(10), 0, text.index(chr(0))) + 1} holds a NUL byte.")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _mark(lines: Sequence[str]) -> str:
-    """Return what parts the cells: most lines have as many as the first one then, and most of these are numbers."""
-
-    def rank(mark: str) -> tuple[int, float, int, bool]:
-        rows = [line.split(mark) for line in lines]
-        alike = [row for row in rows if len(row) == len(rows[0])]
-        cells = [cell.strip(' "') for row in alike[1:] or alike for cell in row]
-        numbers = sum(bool(NUMBER.fullmatch(cell) or (mark != "," and COMMA.fullmatch(cell))) for cell in cells)
-        return len(alike), numbers / len(cells), len(rows[0]), mark == ","
-
-    return max((mark for mark in ",;\t|" if mark in lines[0]), key=rank, default=",")
-
-
-def _lines_alike(text: str, mark: str) -> list[str]:
-    """Return the first line's cells, if all lines have as many: pandas would fill short ones with missing values."""
-    first: list[str] = []
-    empty = 0
-    lines = csv.reader(io.StringIO(text), delimiter=mark, strict=True)
-    try:
-        for cells in lines:
-            if not cells or (len(cells) == 1 and not cells[0].strip()):
-                empty = empty or lines.line_num
-                continue
-            first = first or cells
-            if len(cells) != len(first):
-                many, here = (f"{n} cell" + "s" * (n != 1) for n in (len(first), len(cells)))
-                raise _Unfit(f"line {lines.line_num} has {here}, but the first line has {many} (parted by {mark!r}).")
-            if empty and len(first) == 1:
-                raise _Unfit(f"line {empty} is empty, and lines follow. Write nan for a value that is missing.")
-    except csv.Error as error:
-        raise _Unfit(f"line {lines.line_num}: {error}.") from None
-    return first
-
-
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
-WHOLE = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)")  # beside decimal commas
-
-
-def _is_data(cells: Sequence[str], decimal: str) -> bool:
-    """Return whether a line holds numbers, perhaps after a time, and so is no header."""
-
-    def number(cell: str) -> bool:
-        try:
-            float(cell.replace(",", ".") if decimal == "," else cell)
-        except ValueError:
-            return False
-        return True
-
-    first, *others = cells
-    return (number(first) or _moment(first)) and all(number(cell) or not cell.strip() for cell in others)
-
-
-def _moment(cell: str) -> bool:
-    """Return whether a cell begins like a time."""
-    return bool(re.match(r"\s*(\d{4}-\d{1,2}|\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4})", cell))
-
-
-def _counts(cells: Sequence[str]) -> bool:
-    """Return whether a line numbers its columns, from 0 on, or from 1 on if there are several, and so is a header."""
-    given = [cell.strip() for cell in cells]
-    from_0, from_1 = ([str(i + first) for i in range(len(given))] for first in (0, 1))
-    return (len(given) > 1 and given == from_0) or (len(given) > 4 and given == from_1)
-
-
 def _read_npz(path: Path) -> pd.DataFrame:
     if not zipfile.is_zipfile(path):  # numpy would advise to load it as a pickle
-        raise _Unfit("not a readable npz file.")
+        raise Unfit("not a readable npz file.")
     with np.load(path, allow_pickle=False) as data:
         if "x" not in data:
-            raise _Unfit(f"must hold the array 'x' (time x channels), but holds {', '.join(data) or 'nothing'}.")
+            raise Unfit(f"must hold the array 'x' (time x channels), but holds {', '.join(data) or 'nothing'}.")
         x = data["x"]
         if x.ndim not in (1, 2):
-            raise _Unfit(f"the array 'x' must have the shape (time, channels), got {x.shape}.")
+            raise Unfit(f"the array 'x' must have the shape (time, channels), got {x.shape}.")
         x = x[:, None] if x.ndim == 1 else x
         columns = list(map(str, data["columns"])) if "columns" in data else list(range(x.shape[1]))
         index = None
         if "times" in data:
             index = pd.DatetimeIndex(parse_times(pd.Series(data["times"].astype(str))))
             if len(index) != len(x):
-                raise _Unfit(f"must hold as many times as rows, but 'times' has {len(index)} and 'x' has {len(x)}.")
+                raise Unfit(f"must hold as many times as rows, but 'times' has {len(index)} and 'x' has {len(x)}.")
         elif "start" in data and "step_minutes" in data:
             start = pd.to_datetime(str(data["start"]), errors="coerce")
             if pd.isna(start):
@@ -376,13 +255,13 @@ def _read_npz(path: Path) -> pd.DataFrame:
             else:
                 step = pd.Timedelta(minutes=float(data["step_minutes"]))
                 if not step > pd.Timedelta(0):
-                    raise _Unfit(f"'step_minutes' must be above 0, got {data['step_minutes']}.")
+                    raise Unfit(f"'step_minutes' must be above 0, got {data['step_minutes']}.")
                 index = pd.date_range(start, periods=len(x), freq=step)
         return pd.DataFrame(x, index=index, columns=columns)
 
 
 READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".csv": _read_csv,
+    ".csv": read_csv,
     ".parquet": pd.read_parquet,
     ".npz": _read_npz,
 }
