@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "aligned",
     "columns_of",
-    "rows_for",
     "covariates_of",
     "executor_of",
     "figures",
@@ -32,6 +31,7 @@ __all__ = [
     "next_steps",
     "option",
     "plain_errors",
+    "rows_for",
     "setting",
     "widths",
 ]

@@ -72,8 +72,8 @@ class FutureReader:
         parts, found = self._parts(future, len(series), one=one), []
         for i, (part, past) in enumerate(zip(parts, series, strict=False)):
             index = past.indexes[-1]
-            several = isinstance(index, pd.DatetimeIndex) and (len(index) > 1 or self.pace is not None)
-            timed = isinstance(index, pd.PeriodIndex) or several  # one time has no step
+            stepped = isinstance(index, pd.DatetimeIndex) and (len(index) > 1 or self.pace is not None)  # one time has no step
+            timed = isinstance(index, pd.PeriodIndex) or stepped
             following = continue_index(index, self.horizon, self.pace) if timed else None
             found.append(self(part, following, "future" if one else f"future[{i}]"))
         return found
