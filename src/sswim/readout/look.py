@@ -22,6 +22,8 @@ __all__ = ["Source", "principal_directions", "separate_directions", "set_directi
 LOOKED, PIECE = 60_000, 32_768
 # Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
 RECENT = 0.25
+# Features that vary less than this part of the median vary as much as that, when directions are sought.
+RARE = 0.1
 # Part of the windows that move less than usual, and the least deviation that counts as usual.
 QUIET, SMALLEST = 0.05, 0.02
 
@@ -162,12 +164,15 @@ def _signed(vectors: Tensor) -> Tensor:
 def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the mean, and directions (features, count) in which values (rows, features) vary most.
 
-    Features are divided by their deviation first. Directions are scaled between what principal components have, where the first
+    Features are divided by their deviation first, or by `RARE` times the median deviation if theirs is less: what is hardly ever
+    seen must not outweigh all else once it comes. Directions are scaled between what principal components have, where the first
     outweighs all, and equal deviations.
     """
     mean = values.mean(dim=0)
     size = (values - mean).square().mean(dim=0).sqrt()
-    size = torch.where(size > 1e-6 * size.max().clamp_min(1e-300), size, torch.inf)
+    moving = size > 1e-6 * size.max().clamp_min(1e-300)
+    usual = size[moving].median() if bool(moving.any()) else size.new_tensor(1.0)
+    size = torch.where(moving, size.clamp_min(RARE * usual), torch.inf)
     unit = (values - mean) / size
     few = len(unit) < unit.shape[1]
     square, vectors = safe_eigh(unit @ unit.T if few else unit.T @ unit)
