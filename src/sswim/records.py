@@ -20,6 +20,7 @@ from sswim.readout.lags import LagReadout
 from sswim.readout.ledger import Block, Ledger
 from sswim.readout.likelihood import KeptFeatures
 from sswim.readout.record import LagRecord, naive_weights
+from sswim.readout.seasons import season_named
 from sswim.readout.traces import Assembly
 from sswim.readout.weighing import Model, Weighed
 from sswim.regression import Regularization, Sums
@@ -219,6 +220,8 @@ def _unpack_weighed(table: WeighedTable, readout: LagReadout) -> Weighed:
         raise Damaged("the models that were weighed are incomplete")
     rows = zip(table.names, table.bases, table.sizes, table.shared, table.penalties, strict=True)
     for name, base, size, shared, penalty in rows:
+        if base == -1 and name not in naive and (repeated := season_named(readout, name)) is not None:
+            naive[name] = repeated
         if base == -1 and name in naive:
             models.append(Model(name))
             continue

@@ -164,8 +164,8 @@ def _signed(vectors: Tensor) -> Tensor:
 def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the mean, and directions (features, count) in which values (rows, features) vary most.
 
-    Features are divided by their deviation first, or by `RARE` times the median deviation if theirs is less: what is hardly ever
-    seen must not outweigh all else once it comes. Directions are scaled between what principal components have, where the first
+    Features are divided by their deviation first, or by `RARE` times the median deviation if theirs is less: what is hardly
+    ever seen must not outweigh all else once it comes. Directions are scaled between what principal components have, where the first
     outweighs all, and equal deviations.
     """
     mean = values.mean(dim=0)

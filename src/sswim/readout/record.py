@@ -17,6 +17,7 @@ from sswim.readout.blocks import Part, total
 from sswim.readout.lags import LagReadout
 from sswim.readout.ledger import Ledger
 from sswim.readout.look import Source
+from sswim.readout.seasons import find_seasons
 from sswim.readout.weighing import OVERLAP, USUAL, Model, Weighed, weigh
 from sswim.report import Solution
 
@@ -144,6 +145,7 @@ class LagRecord:
             height=sizes.window**0.5,
             compared=min(12 * readout.outputs, 400),
             says=ledger.says[: ledger.decided],
+            seasons=find_seasons(readout),
         )
 
     def solution(self, readout: LagReadout) -> Solution:

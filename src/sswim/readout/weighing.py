@@ -2,8 +2,8 @@ r"""Models that are weighed against each other on blocks in time, from sums alon
 
 Normal equations of blocks add up. Leaving one block out costs no pass over the data: the model that has not seen a block is
 solved from the sums of all others, and its error on that block follows from the block's own sums. Each model starts from the
-weights of a simpler one, down to the window's mean and its last value. A convex combination of all is kept
-(`sswim.readout.stacking`).
+weights of a simpler one, down to the window's mean and its last value, or to what was a period ago (`sswim.readout.seasons`). A
+convex combination of all is kept (`sswim.readout.stacking`).
 
 Penalties are chosen on blocks whose neighbours on both sides are known: there are nearly as many rows as in the end. For the
 shares each block is forecast twice: by such models, and by models that know one side of it only. The former interpolate: the
@@ -37,8 +37,9 @@ RATIOS = (0.03, 0.1, 0.3, 1.0)
 CLOCK = 0.3
 # How much the error of all channels counts beside a channel's own.
 COMPANY = 2.0
-# The least error of a block that counts, as a part of the mean over blocks.
-QUIET = 0.05
+# Errors of a block are divided by this power of those of naive forecasts: with 0 large errors decide, with 1 all blocks have
+# the same say. A block in which naive forecasts make hardly any errors, as a part of the mean block, must not decide alone.
+EVEN, QUIET = 0.5, 0.05
 # Errors below this part of those of the best naive forecast are rounding errors.
 ROUNDING = 1e-8
 # Part of a block that may overlap with its neighbours.
@@ -149,14 +150,19 @@ class _Weighing:
         rows = [[sum(self.held[b].rows for b in side) for side in sides] for sides in both]
         more = [before if old >= (1 - 1e-6) * new else after for (before, after), (old, new) in zip(both, rows, strict=True)]
         self.one_side = [solver(m) if all(sides) else None for m, sides in zip(more, both, strict=True)]
-        # Every block has the same say, however large its errors: they are divided by those of the best naive forecast. But a
-        # block in which next to nothing happens, so that naive forecasts make no errors, must not decide alone.
+        # A wild block shall not decide alone, nor shall a quiet past have as much say as a present that swings more and more.
+        # What is being forgotten has small sums already: how much it counts must not change how quiet it was.
         usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in self.held]
-        least = max(QUIET * sum(usual) / len(usual), 1e-300)
-        self.say = [say / max(error, least) for say, error in zip(says, usual, strict=True)]
+        mean = max(sum(usual) / max(sum(says), 1e-300), 1e-300)
+        raw = [error / max(say, 1e-300) for say, error in zip(says, usual, strict=True)]
+        self.say = [max(error / mean, QUIET) ** -EVEN / mean for error in raw]
         naive_errors = [torch.stack([p.errors(w[None]) for w in self.naive.values()]).amin(dim=0) for p in self.held]  # (C,)
         self.floor = ROUNDING * sum((say * e for say, e in zip(self.say, naive_errors, strict=True)), torch.zeros(()))
         self.known: list[dict[int, Tensor]] = [{} for _ in numbers]
+
+    def know(self, naive: dict[str, Tensor], outputs: Tensor) -> None:
+        """Take in further forecasts that models may start from."""
+        self.naive = self.naive | {name: weights[:, outputs] for name, weights in naive.items()}
 
     def fold_weights(self, model: Model, fold: int) -> Tensor:
         return model.weights(self.train[fold], self.naive, self.known[fold])
@@ -241,6 +247,7 @@ def weigh(
     height: float = 1.0,
     compared: int = 12,
     says: Sequence[float] | None = None,
+    seasons: Callable[[Sequence[Part], Tensor, Sequence[float]], dict[str, Tensor]] | None = None,
 ) -> Weighed:
     """Find models of the features in `parts`, and how much of each is kept.
 
@@ -262,6 +269,8 @@ def weigh(
         Number of outputs, evenly spread, that models are compared by.
     says : sequence of float, optional
         How much each block counts, 1 at most. Default: all alike.
+    seasons : callable, optional
+        Finds forecasts that repeat a period, see `sswim.readout.seasons`. Models on top of them are weighed too.
     """
     (channels, features, outputs), one = blocks[0].cross.shape, parts["one"].start
     device, says = blocks[0].cross.device, [1.0] * len(blocks) if says is None else says
@@ -286,12 +295,19 @@ def weigh(
     level = size(lags=1.0, heights=height)
     levels = [search.add("population and level, shared weights", model, level, shared=True) for model in models]
     models += [plain, min(levels, key=lambda t: t[0])[1]]
+    before = {} if seasons is None else seasons(search.held, picked, search.say)
+    search.know(before, picked)
     if present("extra"):
         name = "population and single neurons, shared weights"
         begin = models[-1].base or start
         tried = [search.add(name, begin, size(lags=1.0, heights=height, extra=ratio), shared=True) for ratio in RATIOS]
         furthest = min(tried, key=lambda t: t[0])[1]
         models.append(furthest)
+    if before:
+        repeats = [Model(name) for name in before]
+        tops = [("population, on top of a period", lags), ("population and level, on top of a period", level)]
+        tried_on = [[search.add(name, model, size_, shared=True) for model in repeats] for name, size_ in tops]
+        models += [*repeats, *(min(tried, key=lambda t: t[0])[1] for tried in tried_on)]
     if channels > 1:
         found, furthest = _per_channel(search, plain, furthest, lags, size(extra=1.0), common)
         models += found
@@ -300,7 +316,7 @@ def weigh(
         furthest = models[-1 if common is None else -2]
     combine = partial(stack, plain=models.index(plain), naive=len(naive), span=span, says=says)
     if not present("clock"):
-        return Weighed(models, *combine(search.products(models)), naive, one)
+        return Weighed(models, *combine(search.products(models)), naive | before, one)
     timed, twins = (
         _calendar(search, start, furthest, size(lags=1.0, heights=height, clock=clock), common) for clock in (CLOCK, 0.0)
     )
@@ -311,7 +327,7 @@ def weigh(
     # all models without it, its own twin among them, which reads the same but the calendar.
     best, other = blind + int(gains[blind:].argmax()), int(gains[:blind].argmax())
     helps = all(is_better(products, best, n, span=span, says=says) for n in (other, best + len(timed)))
-    return Weighed([*models, *timed], shares if helps else timeless, gains, naive, one, timeless)
+    return Weighed([*models, *timed], shares if helps else timeless, gains, naive | before, one, timeless)
 
 
 def _per_channel(
