@@ -165,8 +165,8 @@ def principal_directions(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the mean, and directions (features, count) in which values (rows, features) vary most.
 
     Features are divided by their deviation first, or by `RARE` times the median deviation if theirs is less: what is hardly
-    ever seen must not outweigh all else once it comes. Directions are scaled between what principal components have, where the first
-    outweighs all, and equal deviations.
+    ever seen must not outweigh all else once it comes. Directions are scaled between what principal components have, where the
+    first outweighs all, and equal deviations.
     """
     mean = values.mean(dim=0)
     size = (values - mean).square().mean(dim=0).sqrt()

@@ -37,9 +37,8 @@ RATIOS = (0.03, 0.1, 0.3, 1.0)
 CLOCK = 0.3
 # How much the error of all channels counts beside a channel's own.
 COMPANY = 2.0
-# Errors of a block are divided by this power of those of naive forecasts: with 0 large errors decide, with 1 all blocks have
-# the same say. A block in which naive forecasts make hardly any errors, as a part of the mean block, must not decide alone.
-EVEN, QUIET = 0.5, 0.05
+# The least error of a block that counts, as a part of the mean over blocks.
+QUIET = 0.05
 # Errors below this part of those of the best naive forecast are rounding errors.
 ROUNDING = 1e-8
 # Part of a block that may overlap with its neighbours.
@@ -150,12 +149,11 @@ class _Weighing:
         rows = [[sum(self.held[b].rows for b in side) for side in sides] for sides in both]
         more = [before if old >= (1 - 1e-6) * new else after for (before, after), (old, new) in zip(both, rows, strict=True)]
         self.one_side = [solver(m) if all(sides) else None for m, sides in zip(more, both, strict=True)]
-        # A wild block shall not decide alone, nor shall a quiet past have as much say as a present that swings more and more.
-        # What is being forgotten has small sums already: how much it counts must not change how quiet it was.
+        # Every block has the same say, however large its errors: they are divided by those of the best naive forecast. But a
+        # block in which next to nothing happens, so that naive forecasts make no errors, must not decide alone.
         usual = [min(float(p.errors(w[None]).sum()) for w in self.naive.values()) for p in self.held]
-        mean = max(sum(usual) / max(sum(says), 1e-300), 1e-300)
-        raw = [error / max(say, 1e-300) for say, error in zip(says, usual, strict=True)]
-        self.say = [max(error / mean, QUIET) ** -EVEN / mean for error in raw]
+        least = max(QUIET * sum(usual) / len(usual), 1e-300)
+        self.say = [say / max(error, least) for say, error in zip(says, usual, strict=True)]
         naive_errors = [torch.stack([p.errors(w[None]) for w in self.naive.values()]).amin(dim=0) for p in self.held]  # (C,)
         self.floor = ROUNDING * sum((say * e for say, e in zip(self.say, naive_errors, strict=True)), torch.zeros(()))
         self.known: list[dict[int, Tensor]] = [{} for _ in numbers]
@@ -296,7 +294,6 @@ def weigh(
     levels = [search.add("population and level, shared weights", model, level, shared=True) for model in models]
     models += [plain, min(levels, key=lambda t: t[0])[1]]
     before = {} if seasons is None else seasons(search.held, picked, search.say)
-    search.know(before, picked)
     if present("extra"):
         name = "population and single neurons, shared weights"
         begin = models[-1].base or start
@@ -304,10 +301,8 @@ def weigh(
         furthest = min(tried, key=lambda t: t[0])[1]
         models.append(furthest)
     if before:
-        repeats = [Model(name) for name in before]
-        tops = [("population, on top of a period", lags), ("population and level, on top of a period", level)]
-        tried_on = [[search.add(name, model, size_, shared=True) for model in repeats] for name, size_ in tops]
-        models += [*repeats, *(min(tried, key=lambda t: t[0])[1] for tried in tried_on)]
+        search.know(before, picked)
+        models += _on_periods(search, list(before), lags, level)
     if channels > 1:
         found, furthest = _per_channel(search, plain, furthest, lags, size(extra=1.0), common)
         models += found
@@ -328,6 +323,15 @@ def weigh(
     best, other = blind + int(gains[blind:].argmax()), int(gains[:blind].argmax())
     helps = all(is_better(products, best, n, span=span, says=says) for n in (other, best + len(timed)))
     return Weighed([*models, *timed], shares if helps else timeless, gains, naive | before, one, timeless)
+
+
+def _on_periods(search: _Weighing, names: Sequence[str], lags: Tensor, level: Tensor) -> list[Model]:
+    """Return forecasts that repeat a period, and the models of least error on top of one of them."""
+    models = [Model(name) for name in names]
+    found = [*models]
+    for name, size in (("population, on top of a period", lags), ("population and level, on top of a period", level)):
+        found.append(min((search.add(name, model, size, shared=True) for model in models), key=lambda t: t[0])[1])
+    return found
 
 
 def _per_channel(
