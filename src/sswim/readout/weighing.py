@@ -13,7 +13,7 @@ latter have fewer rows, and know as little of what comes as a forecast does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -185,6 +185,10 @@ class _Weighing:
         model = Model(name, base, size, shared, lambdas.to(best.device)[best])
         return float(total.gather(0, best[None]).sum()), model
 
+    def best(self, name: str, tried: Iterable[tuple[Model, Tensor]]) -> Model:
+        """Return the model of least error, with shared weights, that adds features of some sizes to some base."""
+        return min((self.add(name, base, size, shared=True) for base, size in tried), key=lambda t: t[0])[1]
+
     @staticmethod
     def _path(solver: Solver, held: Part, size: Tensor, shared: bool, start: Tensor, lambdas: Tensor) -> Tensor:
         """Return the errors on held-out rows for every penalty, (penalties, C)."""
@@ -286,23 +290,17 @@ def weigh(
 
     lags, common = size(lags=1.0), size(common=1.0) if present("common") and channels > 1 else None
     models = [Model(name) for name in naive]
-    tried = [search.add("population, shared weights", model, lags, shared=True) for model in models]
-    plain = min(tried, key=lambda t: t[0])[1]
-    start, furthest = plain.base, plain
+    furthest = plain = search.best("population, shared weights", [(model, lags) for model in models])
+    start, level = plain.base, size(lags=1.0, heights=height)
     assert start is not None
-    level = size(lags=1.0, heights=height)
-    levels = [search.add("population and level, shared weights", model, level, shared=True) for model in models]
-    models += [plain, min(levels, key=lambda t: t[0])[1]]
-    before = {} if seasons is None else seasons(search.held, picked, search.say)
+    models += [plain, search.best("population and level, shared weights", [(model, level) for model in models])]
     if present("extra"):
-        name = "population and single neurons, shared weights"
-        begin = models[-1].base or start
-        tried = [search.add(name, begin, size(lags=1.0, heights=height, extra=ratio), shared=True) for ratio in RATIOS]
-        furthest = min(tried, key=lambda t: t[0])[1]
+        begin, sizes = models[-1].base or start, [size(lags=1.0, heights=height, extra=ratio) for ratio in RATIOS]
+        furthest = search.best("population and single neurons, shared weights", [(begin, each) for each in sizes])
         models.append(furthest)
-    if before:
-        search.know(before, picked)
-        models += _on_periods(search, list(before), lags, level)
+    before = {} if seasons is None else seasons(search.held, picked, search.say)
+    search.know(before, picked)
+    models += _on_periods(search, list(before), lags, level)
     if channels > 1:
         found, furthest = _per_channel(search, plain, furthest, lags, size(extra=1.0), common)
         models += found
@@ -328,10 +326,8 @@ def weigh(
 def _on_periods(search: _Weighing, names: Sequence[str], lags: Tensor, level: Tensor) -> list[Model]:
     """Return forecasts that repeat a period, and the models of least error on top of one of them."""
     models = [Model(name) for name in names]
-    found = [*models]
-    for name, size in (("population, on top of a period", lags), ("population and level, on top of a period", level)):
-        found.append(min((search.add(name, model, size, shared=True) for model in models), key=lambda t: t[0])[1])
-    return found
+    tops = {"population, on top of a period": lags, "population and level, on top of a period": level} if models else {}
+    return models + [search.best(name, [(model, size) for model in models]) for name, size in tops.items()]
 
 
 def _per_channel(
@@ -357,8 +353,7 @@ def _known_ahead(
 ) -> list[Model]:
     """Return models that also read what is known ahead."""
     sizes = [size(lags=1.0, heights=height, extra=ratio, ahead=ratio) for ratio in RATIOS]
-    tried = [search.add("known ahead, shared weights", start, s, shared=True) for s in sizes]
-    models = [min(tried, key=lambda t: t[0])[1]]
+    models = [search.best("known ahead, shared weights", [(start, s) for s in sizes])]
     if search.channels > 1:
         each = size(lags=1.0, heights=height, ahead=1.0)
         own = search.add("known ahead, weights per channel", start, each, shared=False, company=0.0)[1]
