@@ -75,6 +75,15 @@ def test_the_period_is_found():
     assert all(weights.shape == (f.shape[1], HORIZON) for weights in found.values())
 
 
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_windows_of_few_rows_have_few_periods_or_none(window):
+    x = np.tile([0.0, 3.0, 1.0], 60)[:, None] + np.random.default_rng(0).normal(0, 0.01, (180, 1))
+    model = Forecaster(window, 2, random_state=0, verbose=0).fit(x)
+    names = {name for name in model.report_.solution.kept if "rows before" in name}
+    assert names == {1: set(), 2: {season_name(2, False)}, 3: {season_name(3, False), season_name(2, True)}}[window]
+    assert np.isfinite(model.predict(x)).all()
+
+
 def test_names_of_other_forecasts_have_no_weights():
     model = readout()
     names = ("what was 1 rows before", "what was 15 rows before", "what was 14 rows before, moved to the last value", "what")

@@ -87,7 +87,7 @@ def _errors(readout: LagReadout, block: Part, outputs: Tensor) -> dict[bool, Ten
         came, last_came, square = directions @ cross[at][:, mine], cross[last + c, mine], gram[last + c, last + c]
         own, steps = rows.diagonal(), outputs[mine] // readout.outputs
         for moved, sums in found.items():
-            period = torch.arange(2, longest[moved] + 1)[:, None]
+            period = torch.arange(len(sums))[:, None] + 2
             repeated = window - period + steps % period  # (periods, outputs): the row that is repeated
             error = own[repeated] - 2 * came[repeated, torch.arange(len(mine))] + energy[mine]
             if moved:
