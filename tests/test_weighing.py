@@ -254,6 +254,22 @@ def test_a_gain_in_one_block_alone_is_not_believed():
     assert float(shares[0, 3]) > 0.9
 
 
+def test_a_block_that_is_hard_to_foretell_does_not_decide_alone():
+    """Model 3 is better in one block with large errors, worse by as large a part in the seven others."""
+    errors = torch.ones(8, 1, 4, dtype=torch.float64)
+    errors[:, :, 0], errors[:, :, 1] = 3.0, 3.0
+    errors[:, :, 3] = 1.1
+
+    def share(size):
+        hard = errors.clone()
+        hard[0] *= size
+        hard[0, :, 3] = 0.9 * size
+        alike = torch.diag_embed(hard) * 0.001 + 0.999 * (hard[..., None] * hard[..., None, :]).sqrt()
+        return float(stack(alike, plain=2)[0][0, 3])
+
+    assert share(1.0) == share(1000.0) == 0.0
+
+
 def test_a_resting_channel_keeps_its_last_value():
     f, y = data(truth(lags=0.5))
     f[:, 2, :, :], y[:, 2] = 0.0, 0.0

@@ -9,6 +9,9 @@ forecasts, or :math:`p^2 / g` once the gain is more than that: what clearly gain
 gain over a naive forecast says little: where a channel rests in some blocks, naive forecasts make next to no error there.)
 The last value and the window's mean pay nothing. A model that gains less than it pays gets exactly nothing, unless its errors
 make up for those of others.
+
+This is done twice. First every block counts as `products` has it. Then blocks are divided by the errors that the first
+combination makes there, as if noise had another variance in each block: what is hard to foretell must not decide alone.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ __all__ = ["is_better", "stack"]
 
 # A combination below this share is nothing.
 LEAST = 0.005
+# The least error of a block that counts, as a part of the mean over blocks.
+QUIET = 0.05
 # Standard errors of its gain that a model pays: over the plainest linear model, and over the best naive forecast.
 CAUTION = (1.0, 2.0)
 
@@ -68,18 +73,25 @@ def stack(
     price[:, plain], doubt[:naive] = 0.0, 0.0
     price = torch.maximum(price, doubt)
     price[:, :2] = 0.0  # the plainest forecasts cost nothing
-    total = products.sum(dim=0)
-    least = total.diagonal(dim1=1, dim2=2).amin(dim=1)
-    least = least.clamp_min(1e-3 * least.mean().clamp_min(1e-300))
-    energy = total / least[:, None, None] + company * total.sum(dim=0) / least.sum()
-    shares = _on_simplex(energy, price)
-    shares = torch.where(shares < LEAST, 0.0, shares)
-    shares = shares / shares.sum(dim=1, keepdim=True)
+    shares = _combined(products.sum(dim=0), price, company)
+    error = torch.einsum("cm,bcmk,ck->b", shares, products, shares) / say.clamp_min(1e-300)
+    error = error.clamp_min(QUIET * float(say @ error / say.sum())).clamp_min(1e-300)
+    shares = _combined(torch.tensordot(1 / error, products, dims=1), price, company)
     last = each[:, :, 0].sum(dim=0)
     resting = last <= 1e-12 * last.mean()  # a channel that never moved: the first naive forecast says all
     shares[resting] = torch.nn.functional.one_hot(torch.tensor(0), len(shares.T)).to(shares)
     relative = each.sum(dim=1) / each[:, :, plain].sum(dim=1).clamp_min(1e-300)[:, None]  # (B, M)
     return shares, 1 - torch.tensordot(say / say.sum(), relative, dims=1)
+
+
+def _combined(products: Tensor, price: Tensor, company: float) -> Tensor:
+    """Return the shares (C, M) of least error plus price, from products of errors (C, M, M) over all blocks."""
+    least = products.diagonal(dim1=1, dim2=2).amin(dim=1)
+    least = least.clamp_min(1e-3 * least.mean().clamp_min(1e-300))
+    energy = products / least[:, None, None] + company * products.sum(dim=0) / least.sum()
+    shares = _on_simplex(energy, price)
+    shares = torch.where(shares < LEAST, 0.0, shares)
+    return shares / shares.sum(dim=1, keepdim=True)
 
 
 def is_better(products: Tensor, model: int, other: int, *, span: float = 0.0, says: Sequence[float] | None = None) -> bool:
