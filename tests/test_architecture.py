@@ -127,7 +127,7 @@ def walked():
 def test_one_fit_walks_down_one_path(walked):
     fit = next(iter(walked[1].values()))
     assert next(iter(fit.files)) == "forecaster.py" and "sampling.py" in fit.files
-    assert len(fit.files) <= 33  # series, their times and statistics, sums that go on, periods, and limits of chips have rooms
+    assert len(fit.files) <= 35  # series, their times and statistics, sums that go on, periods, precision, and chips have rooms
     for walk in walked[1].values():
         done = set()
 

@@ -1,5 +1,7 @@
 """Direct outputs: forecasts from the spikes of a window, weighed on blocks in time, and what they do when a channel drifts."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from sswim.evaluate import Persistence, RidgeOnLags
 from sswim.options import Run
 from sswim.readout.look import Source, principal_directions, separate_directions, set_directions
 from sswim.readout.record import LEVELS, _calibrated, _ranked_quantiles, block_count
+from sswim.sealed import read_sealed, write_sealed
 
 WINDOW, HORIZON, CHANNELS = 16, 3, 4
 
@@ -118,6 +121,20 @@ def test_saved_and_loaded_forecasts_are_the_same(fitted, tmp_path):
     for mine, expected in zip(again.predict_interval(rows), fitted.predict_interval(rows), strict=True):
         np.testing.assert_array_equal(mine, expected)
     assert str(again.summary()) == str(fitted.summary())
+
+
+def test_files_of_earlier_versions_have_no_ranges(fitted, tmp_path):
+    path = tmp_path / "m.sswim"
+    fitted.save(path)
+    file = read_sealed(path, "sswim")
+    tensors = {name: value for name, value in file.tensors.items() if not name.endswith("_range")}
+    assert len(file.tensors) - len(tensors) == 3
+    write_sealed(path, "sswim", {k: v for k, v in file.header.items() if k != "checksum"}, tensors)
+    earlier, x = Forecaster.load(path), waves()
+    np.testing.assert_allclose(earlier.predict(x[:290]), fitted.predict(x[:290]), rtol=1e-6)
+    free = copy.deepcopy(fitted)
+    free.network_.readout.unbound()
+    assert np.array_equal(earlier.predict(1.5 * x), free.predict(1.5 * x))
 
 
 def test_summary_tells_what_was_kept(fitted):
@@ -234,6 +251,42 @@ def test_sums_are_those_of_all_windows_whatever_the_chunks(fitted):
     first = y[0].view(HORIZON, -1)[:, 0].double().numpy() * fitted.model_.encoder.span[0]
     np.testing.assert_allclose(first, rows[WINDOW : WINDOW + HORIZON, 0] - level[0], rtol=1e-4, atol=1e-4)
     assert len(y) == 3 * (CHANNELS if shared else 1) and readout.reduced(seen).shape[1] == sums.gram.shape[1]
+
+
+def test_ranges_are_those_of_the_training_windows(fitted):
+    """So no training window is changed by them."""
+    source = source_of(fitted, waves()[:300])
+    readout = source.readout
+    bound, _ = source.look(torch.arange(source.windows))
+    kept = {name: getattr(readout, f"{name}_range").clone() for name in ("height", "extra", "common")}
+    set_directions(readout, source, Run(10**9, 0))
+    free = copy.deepcopy(source)
+    free.readout.unbound()
+    seen, _ = free.look(torch.arange(source.windows))
+    heights = seen.heights.unflatten(0, (-1, source.group)).flatten(1)
+    for name, values, same in (
+        ("height", heights, bound.heights.unflatten(0, (-1, source.group)).flatten(1)),
+        ("extra", seen.extra, bound.extra),
+        ("common", seen.together, bound.together),
+    ):
+        assert torch.equal(getattr(readout, f"{name}_range"), kept[name]), "found anew they are the same"
+        assert torch.equal(values, same)
+        if values.numel():
+            assert torch.equal(kept[name], torch.stack([values.amin(dim=0), values.amax(dim=0)]))
+
+
+@pytest.mark.parametrize("channels", ["shared", "joint"])
+def test_beyond_its_range_a_level_says_no_more(channels):
+    """A weight that was found in the training range may be wrong beyond: forecasts then move along with the series."""
+    rng = np.random.default_rng(0)
+    x = np.zeros((1200, 2))
+    for n in range(1, len(x)):
+        x[n] = 0.9 * x[n - 1] + rng.standard_normal(2)  # returns to 0
+    model = Forecaster(24, 12, channels=channels, random_state=0, verbose=0).fit(x)
+    change = {shift: model.predict(x[-24:] + shift * x.std()) - shift * x.std() for shift in (0.0, 5.0, 6.0, 7.0)}
+    assert np.abs(change[5.0] - change[0.0]).max() > 0.3, "the level is read"
+    np.testing.assert_allclose(change[5.0], change[6.0], atol=1e-3)
+    np.testing.assert_allclose(change[6.0], change[7.0], atol=1e-3)
 
 
 def test_directions_of_lags_are_orthonormal_recent_lags_and_principal_ones():

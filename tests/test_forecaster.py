@@ -393,10 +393,10 @@ def test_set_params_reaches_inside_the_readout(walk, readout):
     given = Direct() if readout == "direct" else readout
     model = Forecaster(**SMALL, readout=readout).set_params(readout__skip=True, readout__population=16)
     assert model.readout == given.replace(skip=True, population=16) and model.readout.common == given.common
-    assert given.skip is False and given.population == 64
+    assert given.skip is False and given.population is None
     fitted, before = (m.fit(walk).network_.readout for m in (model, Forecaster(**SMALL, readout=readout)))
     assert (fitted.skip, fitted.population.neurons) == (True, 16)
-    assert (before.skip, before.population.neurons) == (False, 64)
+    assert before.skip is False and before.population.neurons >= 64
     assert (fitted.sizes.common > 0) == (before.sizes.common > 0) == given.common
 
 

@@ -1,5 +1,7 @@
 """Populations, and the readout that reads a window's spikes through lags: fast paths and their literal versions."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -59,6 +61,8 @@ def readout(skip=False, covariates=1, traces=6, outputs=1, groups=GROUPS, common
     with torch.no_grad():
         for value in (*made.parameters(), *(b for name, b in made.named_buffers() if not name.startswith("_"))):
             value.copy_(torch.rand(value.shape, generator=generator, dtype=torch.float64) + 0.1)
+        for found in (made.height_range, made.extra_range, made.common_range):
+            found[0] -= 1.2  # from -1.1 to -0.1
     return made
 
 
@@ -88,14 +92,16 @@ def literal(made, rows, covariates, traces):
             values = c if made.skip else (np.array([sum(v >= t for t in thresholds) for v in c]) - K / 2) * 8 / K
             extra += in_bins(values)
         extra += traces[i].tolist()
+        extra = np.clip(extra, *made.extra_range.numpy())
+        height = np.clip(height, *made.height_range[:, i % made.sizes.groups].numpy())
         moving = min(1.0, spread / float(made.spreads[i % made.sizes.groups, 0])) ** 2
         seen.append(np.append(np.clip(in_bins(lags), -LIMIT, LIMIT), height))
-        few = (np.array(extra) - made.extra_mean.numpy()) @ made.extra_directions.numpy()
+        few = (extra - made.extra_mean.numpy()) @ made.extra_directions.numpy()
         parts = [[x[-1] - mean], [moving], lags @ made.lag_directions.numpy(), [height * moving], few * moving]
         found.append((np.concatenate(parts), moving))
     groups = made.sizes.groups
     for first in range(0, len(found), groups):
-        together = np.concatenate(seen[first : first + groups])
+        together = np.clip(np.concatenate(seen[first : first + groups]), *made.common_range.numpy())
         common = (together - made.common_mean.numpy()) @ made.common_directions.numpy()
         for i in range(first, first + groups):
             found[i] = np.concatenate([found[i][0], common * found[i][1]])
@@ -111,6 +117,12 @@ def test_features_are_those_of_the_spikes_one_by_one(skip, generator):
     covariates = torch.randn(6, 1, WINDOW, generator=generator, dtype=torch.float64)
     traces = torch.rand(6, 6, generator=generator, dtype=torch.float64)
     reduced = made.reduced(made.features(rows, covariates, traces))
+    free = copy.deepcopy(made)
+    free.unbound()
+    changed = (free.reduced(free.features(rows, covariates, traces)) != reduced).any(dim=0)
+    for name in ("heights", "extra", "common"):
+        assert bool(changed[made.parts[name]].all()), "a range that cuts nothing off would test nothing"
+    assert not bool(changed[made.parts["lags"]].any())
     np.testing.assert_allclose(reduced.detach().numpy(), literal(made, rows, covariates, traces), rtol=1e-9, atol=1e-9)
     assert reduced.shape[1] == made.parts["common"].stop == made.weights.shape[1]
 

@@ -41,6 +41,8 @@ from sswim.sealed import Damaged, check_keys, check_type
 __all__ = ["CLASSES", "NetworkSettings", "build", "check_model", "file_fields"]
 
 
+# Tensors that files of earlier versions lack.
+LATER = tuple(f"readout.{name}_range" for name in ("height", "extra", "common"))
 # Channels, and places times channels of a patch, that a file may ask for.
 MOST_PIXELS, MOST_PLACES = 10**8, 10**9
 
@@ -133,6 +135,7 @@ class NetworkSettings:
             dtype=dtype,
         )
         wanted = found.state_dict()
+        state = {name: wanted[name] for name in LATER if name in wanted} | dict(state)
         check_keys("the network", dict(state), list(wanted))
         for name, tensor in wanted.items():
             _same(f"network.{name}", state[name], tuple(tensor.shape), tensor.dtype)

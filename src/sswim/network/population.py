@@ -74,9 +74,13 @@ class Population:
         thresholds = self.thresholds.to(signal)
         return (signal[..., None] >= thresholds) ^ (thresholds < 0)
 
+    def values(self, counts: Tensor) -> Tensor:
+        """Return what a signal is, in its units, that reaches some numbers of thresholds."""
+        return (counts - self.neurons / 2).mul_(self.distance)
+
     def rounded(self, signal: Tensor) -> Tensor:
         """Return the signal as the population's spikes show it, in the signal's units."""
-        return (self.counts(signal) - self.neurons / 2).mul_(self.distance)
+        return self.values(self.counts(signal))
 
     def spread_out(self, count: int) -> Tensor:
         """Return the numbers (count,) of neurons that lie evenly spaced over the middle half of the population."""

@@ -22,6 +22,7 @@ from sswim.readout.base import Shape, Training
 from sswim.readout.lags import LagReadout, LagSizes, lag_bins
 from sswim.readout.ledger import Ledger
 from sswim.readout.look import Source, set_directions
+from sswim.readout.precision import SIZES, size_of_population
 from sswim.readout.record import KEPT, LagRecord, block_count, errors_of, quantiles_of
 from sswim.report import Solution
 from sswim.steps.base import InitialBatch
@@ -60,8 +61,10 @@ class Direct(Options):
     skip : bool
         Whether the window's rows reach the output themselves, instead of the population's spikes. Without, the network is
         purely spiking.
-    population : int
-        Number of neurons that carry each channel. More neurons carry it more precisely, and cost more spikes.
+    population : int, optional
+        Number of neurons that carry each channel. More neurons carry it more precisely, and cost more spikes. Default: 64, or
+        more if rounding to 64 steps would cost more than 1 % of the squared error, as with smooth series; at most 4,096, see
+        `sswim.readout.precision`.
     singles : int
         Number of these neurons that also have weights of their own, for what is not linear; 0 for none.
     common : bool
@@ -77,7 +80,7 @@ class Direct(Options):
     """
 
     skip: bool = False
-    population: int = 64
+    population: int | None = None
     singles: int = 8
     common: bool = True
     traces: float | Sequence[float] | None = None
@@ -87,7 +90,8 @@ class Direct(Options):
 
     def __post_init__(self) -> None:
         mistakes = Mistakes()
-        mistakes.check(Population, self.population)
+        if self.population is not None:
+            mistakes.check(Population, self.population)
         mistakes.check(check_integer, "singles", self.singles, 0)
         mistakes.check(check_integer, "blocks", self.blocks, 2)
         if self.traces is not None:
@@ -147,7 +151,7 @@ class Direct(Options):
             ahead,
             shape.clock,
         )
-        options = {"population": self.population, "singles": singles, "skip": self.skip}
+        options = {"population": self.population or SIZES[0], "singles": singles, "skip": self.skip}
         options |= {"absolute": shape.scaling not in RELATIVE, "heights": shape.scaling != "window"}
         return LagReadout(sizes, constants=constants, **options, dtype=shape.dtype)  # type: ignore[arg-type]
 
@@ -159,6 +163,8 @@ class Direct(Options):
     def _fit(self, network: SpikingNetwork, split: Split, run: Run) -> Solution:
         source = Source(network, split.whole, run.budget)
         with run.step("directions"):
+            if self.population is None and not self.skip:
+                source.readout.resize(size_of_population(*source.some_rows()))
             set_directions(source.readout, source, run)
         stride = max(1, -(-source.windows * source.group // SAMPLES))
         count = min(block_count(self.blocks, source.windows, network.window + network.horizon), source.windows // stride)

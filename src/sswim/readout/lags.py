@@ -12,15 +12,17 @@ window's mean, in units of the window's deviation. The other sees the channel in
 - clock neurons, which tell the time of day, week and year (`sswim.data.calendar`).
 
 Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its
-range. All these features reach the output through few directions, the leading ones. A window that does not move is forecast
-to stay where it is.
+range. Levels, single neurons, traces, covariates and other channels do not: what is read of them stays between the least
+and the largest value of the training windows. A weight that was found there may be wrong beyond, the more the further.
+All these features reach the output through few directions, the leading ones. A window that does not move is forecast to
+stay where it is.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -28,95 +30,14 @@ from torch import Tensor, nn
 from sswim.network.layer import SpikingLayer, decays
 from sswim.network.output import Reader
 from sswim.network.population import REACH, Population
+from sswim.readout.lag_sizes import Features, LagSizes, lag_bins
 
 __all__ = ["Features", "LagReadout", "LagSizes", "lag_bins"]
 
 # Deviations from a window's mean that other channels see, at most.
 LIMIT = 5.0
-# Neighbouring bins of lags differ in their ends by this factor.
-GROWTH = 1.6
-
-
-def lag_bins(window: int) -> list[int]:
-    """Return the ends of bins of lags, from lag 0 to the window's length: fine near the origin, coarse further back.
-
-    Examples
-    --------
-    >>> lag_bins(24)
-    [0, 1, 2, 3, 4, 7, 10, 17, 24]
-    """
-    ends, end = [0], 1.0
-    while end < window:
-        ends.append(max(round(end), ends[-1] + 1))
-        end *= GROWTH
-    return [e for e in ends if e < window] + [window]
-
-
-@dataclass(frozen=True)
-class LagSizes:
-    """Sizes of a `LagReadout`.
-
-    Attributes
-    ----------
-    window, horizon, outputs : int
-        Rows of a window, steps ahead, and channels of a window: 1 where channels share the network.
-    groups : int
-        Number of channels that share the network, each with weights of its own; 1 if none do.
-    covariates, traces : int
-        Number of covariates, and of traces of the sampled neurons.
-    lags, extra, common : int
-        Number of directions of lags, of single neurons with traces and covariates, and of what all channels do together.
-    known, ahead : int
-        Number of covariates that are known ahead, and of directions of them.
-    clock : int
-        Number of waves through which clock neurons are read.
-    """
-
-    window: int
-    horizon: int
-    outputs: int
-    groups: int
-    covariates: int
-    traces: int
-    lags: int
-    extra: int
-    common: int
-    known: int = 0
-    ahead: int = 0
-    clock: int = field(default=0, metadata={"later": True})
-
-
-@dataclass(frozen=True)
-class Features:
-    """What is seen of some windows, before directions are taken.
-
-    Attributes
-    ----------
-    level : Tensor of shape (batch, outputs)
-        Mean of each window, which forecasts are relative to.
-    moving : Tensor of shape (batch, 1)
-        How far the window moves: 1 as usual, less where it moves less than nearly all training windows, 0 where it rests.
-    last : Tensor of shape (batch, outputs)
-        Last row, relative to the mean.
-    lags : Tensor of shape (batch, outputs, window)
-    heights : Tensor of shape (batch, outputs)
-        Level in units of the training rows, as a population shows it.
-    extra : Tensor of shape (batch, extra features)
-    together : Tensor of shape (sets, groups * (bins + 1))
-    ahead : Tensor of shape (sets, known * (1 + singles) * horizon)
-        Codes of what is known ahead.
-    clock : Tensor of shape (sets, waves)
-    """
-
-    level: Tensor
-    moving: Tensor
-    last: Tensor
-    lags: Tensor
-    heights: Tensor
-    extra: Tensor
-    together: Tensor
-    ahead: Tensor
-    clock: Tensor
+# Ranges of features, before any window is seen, are without bounds. Files hold finite numbers only.
+UNBOUNDED = 1e30
 
 
 class LagReadout(nn.Module):
@@ -145,6 +66,8 @@ class LagReadout(nn.Module):
         For features as `reduced` returns them.
     spreads : Tensor of shape (groups, outputs)
         Deviation that nearly all training windows of a channel have at least.
+    height_range, extra_range, common_range : Tensor of shape (2, features)
+        Least and largest level of each channel, and least and largest value of each feature, of training windows.
     lag_directions : Tensor of shape (window, lags)
     extra_mean, extra_directions : Tensor of shape (all extra features,) and (all extra features, extra)
     common_mean, common_directions : Tensor of shape (groups * (bins + 1),) and (groups * (bins + 1), common)
@@ -156,6 +79,9 @@ class LagReadout(nn.Module):
 
     weights: nn.Parameter
     spreads: Tensor
+    height_range: Tensor
+    extra_range: Tensor
+    common_range: Tensor
     lag_directions: Tensor
     extra_mean: Tensor
     extra_directions: Tensor
@@ -183,15 +109,13 @@ class LagReadout(nn.Module):
     ) -> None:
         super().__init__()
         self.sizes, self.skip, self.absolute, self.singles, self.heights = sizes, skip, absolute, singles, heights
-        self.constants, self.population = tuple(float(c) for c in constants), Population(population)
-        self.outputs, self.horizon, bins = sizes.outputs, sizes.horizon, lag_bins(sizes.window)
-        chosen = self.population.spread_out(singles) if singles and sizes.outputs == 1 else torch.zeros(0, dtype=torch.long)
-        self._chosen, self._bins = len(chosen), len(bins) - 1
+        self.constants, bins = tuple(float(c) for c in constants), lag_bins(sizes.window)
+        self.outputs, self.horizon, self._bins = sizes.outputs, sizes.horizon, len(bins) - 1
+        self.resize(population)
 
         def fixed(name: str, value: Tensor, keep: bool = False) -> None:
             self.register_buffer(name, value if value.dtype == torch.long else value.to(dtype), persistent=keep)
 
-        fixed("_fires", torch.searchsorted(chosen, torch.arange(population + 1), right=False))  # of the chosen, by a count
         number = torch.bucketize(torch.arange(sizes.window - 1, -1, -1), torch.tensor(bins[1:]), right=True)  # bin of each row
         width = torch.tensor(bins[1:]) - torch.tensor(bins[:-1])
         fixed("_bin", number * (self._chosen + 1))
@@ -200,6 +124,8 @@ class LagReadout(nn.Module):
         extra = 2 * self._chosen * self._bins + sizes.covariates * self._bins + sizes.traces
         common = sizes.groups * (self._bins + 1)
         fixed("spreads", torch.ones(sizes.groups, sizes.outputs), True)
+        for name, count in (("height", sizes.groups * sizes.outputs), ("extra", extra), ("common", common)):
+            fixed(f"{name}_range", torch.zeros(2, count), True)
         fixed("lag_directions", torch.eye(sizes.window, sizes.lags).flip(0), True)
         fixed("extra_mean", torch.zeros(extra), True)
         fixed("extra_directions", torch.eye(extra, sizes.extra), True)
@@ -208,10 +134,25 @@ class LagReadout(nn.Module):
         if sizes.known:
             fixed("ahead_mean", torch.zeros(self.codes), True)
             fixed("ahead_directions", torch.eye(self.codes, sizes.ahead), True)
+        self.unbound()
         rows = sizes.horizon * sizes.outputs
         self.weights = nn.Parameter(torch.zeros(sizes.groups, self.parts["clock"].stop, rows, dtype=dtype))
         if sizes.clock:
             fixed("timeless", torch.zeros(sizes.groups, self.parts["clock"].start, rows), True)
+
+    def resize(self, population: int) -> None:
+        """Set the number of neurons of each population, before anything is read."""
+        self.population = Population(population)
+        chosen = self.population.spread_out(self.singles if self.sizes.outputs == 1 else 0)
+        self._chosen = len(chosen)
+        fires = torch.searchsorted(chosen, torch.arange(population + 1), right=False)  # of the chosen, by a count
+        self.register_buffer("_fires", fires.to(next(self.buffers(), fires).device), persistent=False)
+
+    @torch.no_grad()
+    def unbound(self) -> None:
+        """Let features have any value, until training windows tell their ranges."""
+        for found in (self.height_range, self.extra_range, self.common_range):
+            found[0], found[1] = -UNBOUNDED, UNBOUNDED
 
     @property
     def parts(self) -> dict[str, slice]:
@@ -246,24 +187,24 @@ class LagReadout(nn.Module):
         ahead : Tensor of shape (sets, known * horizon + waves), optional
             What is known ahead, and the calendar's waves, the same for all members of a set; no waves if the time is not known.
         """
-        level, relative, spread, moves = _apart(rows)
+        level, relative, unit, moves = _apart(rows)
         usual = self.spreads.repeat(rows.shape[0] // self.sizes.groups, 1)  # (batch, outputs)
-        moving = (spread[:, :, 0] / usual).clamp(max=1.0).square() * moves[:, :, 0]
-        unit = torch.where(moves > 0, spread, torch.ones_like(spread))
-        relative = relative * moves
+        moving = (unit[:, :, 0] / usual).clamp(max=1.0).square() * moves[:, :, 0]
         deviations, heights = relative / unit, rows.clamp(-2 * REACH, 2 * REACH)
         counts, absolute = self.population.counts(deviations), self.population.counts(heights)
-        lags, shown = (relative, heights) if self.skip else (self._value(counts) * unit, self._value(absolute))
-        height = shown.mean(dim=2) * self.heights
+        values = self.population.values
+        lags, shown = (relative, heights) if self.skip else (values(counts) * unit, values(absolute))
+        low, high = self.height_range.unflatten(1, (self.sizes.groups, -1)).repeat(1, rows.shape[0] // self.sizes.groups, 1)
+        height = (shown.mean(dim=2) * self.heights).clamp(low, high)
         seen = covariates if self.skip else self.population.rounded(covariates)
         extra = torch.cat([(seen @ self._binning).flatten(1), traces], dim=1)
         if self._chosen:
             own = self._single(counts[:, 0]) - 0.5
             extra = torch.cat([own * unit[:, 0] * moves[:, 0], self._single(absolute[:, 0]) * self.heights, extra], dim=1)
-        together = extra[:0]
+        extra, together = extra.clamp(*self.extra_range), extra[:0]
         if self.sizes.common:
             limited = torch.cat([(lags[:, 0] @ self._binning).clamp(-LIMIT, LIMIT), height], dim=1)
-            together = limited.unflatten(0, (-1, self.sizes.groups)).flatten(1)
+            together = limited.unflatten(0, (-1, self.sizes.groups)).flatten(1).clamp(*self.common_range)
         known = self.sizes.known * self.horizon
         clock = extra[:0, :0] if ahead is None else ahead[:, known:]
         coded = self._ahead(ahead[:, :known].unflatten(1, (-1, self.horizon))) if known and ahead is not None else extra[:0]
@@ -278,8 +219,8 @@ class LagReadout(nn.Module):
 
     def deviations(self, rows: Tensor) -> Tensor:
         """Return windows (batch, outputs, window) relative to their mean and in units of their deviation; 0 where they rest."""
-        level, relative, spread, moves = _apart(rows)
-        return relative * moves / torch.where(moves > 0, spread, torch.ones_like(spread))
+        _, relative, unit, _ = _apart(rows)
+        return relative / unit
 
     def raster(self, rows: Tensor) -> Tensor:
         """Return the spikes of the populations that see windows relative to their mean, (batch, outputs, window, neurons)."""
@@ -296,9 +237,6 @@ class LagReadout(nn.Module):
             return self.population.spikes(signals).sum(dim=(1, 2)).double()
         reached, silent = self._fires[self.population.counts(signals).long()], self._fires[self.population.neurons // 2]
         return (reached - silent).abs().sum(dim=(1, 2)).double()
-
-    def _value(self, counts: Tensor) -> Tensor:
-        return (counts - self.population.neurons / 2) * self.population.distance
 
     def _single(self, counts: Tensor) -> Tensor:
         """Return the share of steps at which each chosen neuron fires in each bin, (batch, bins * chosen), by the counts."""
@@ -390,9 +328,9 @@ class LagReadout(nn.Module):
 
 
 def _apart(rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return mean, relative values and deviation of windows (batch, outputs, window), and 1 where they move, else 0."""
+    """Return mean, relative values, deviation (1 at rest) and motion (0 at rest, else 1) of windows (batch, outputs, rows)."""
     level = rows.mean(dim=2, keepdim=True)
     relative = rows - level
     spread = relative.square().mean(dim=2, keepdim=True).sqrt()
-    tiny = 64 * torch.finfo(rows.dtype).eps * (level.abs() + 1e-3)
-    return level, relative, spread, (spread > tiny).to(rows)
+    moves = spread > 64 * torch.finfo(rows.dtype).eps * (level.abs() + 1e-3)
+    return level, relative * moves, torch.where(moves, spread, torch.ones_like(spread)), moves.to(rows)

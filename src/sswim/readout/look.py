@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sswim.algebra import safe_eigh
-from sswim.data.windows import Samples, SeriesWindows
+from sswim.data.windows import Index, Samples, SeriesWindows
 from sswim.machine import PIECES
 from sswim.network.network import Inputs, SpikingNetwork
 from sswim.options import Run
@@ -20,6 +20,8 @@ __all__ = ["Source", "principal_directions", "separate_directions", "set_directi
 
 # Samples (windows of a channel) that directions are found from, and that are summed up in one piece, at most.
 LOOKED, PIECE = 60_000, 32_768
+# Values, windows, channels and steps ahead at most that the size of populations is found from.
+VALUES, SPARSE, MEMBERS, STEPS = 4_000_000, 1500, 64, 12
 # Of the directions of lags, the part that is single lags, the most recent ones. The others are principal directions.
 RECENT = 0.25
 # Features that vary less than this part of the median vary as much as that, when directions are sought.
@@ -79,10 +81,26 @@ class Source:
         rows = past.to(like).transpose(1, 2)
         covariates = x.transpose(1, 2)[:, x.shape[2] - self.readout.sizes.covariates :]
         seen = self.readout.features(rows, covariates, self._traces(x).T, None if ahead is None else ahead.to(like))
-        y = samples.targets(every)
-        if not samples.relative:
-            y = y - past.mean(dim=1, keepdim=True)
-        return seen, y.flatten(1).to(like)
+        return seen, self._targets(samples, every, past).flatten(1).to(like)
+
+    def some_rows(self) -> tuple[Tensor, Tensor]:
+        """Return some windows in the order of time, (windows, channels, window), and some targets, relative to their mean.
+
+        Targets are (windows, channels, steps), for steps that are spread over the horizon.
+        """
+        window, horizon = self.network.window, self.network.horizon
+        members = _spread(self.group, MEMBERS)
+        windows = _spread(self.windows, min(max(VALUES // (len(members) * self.readout.outputs * window), 60), SPARSE))
+        index = (windows[:, None] * self.group + members).flatten()
+        rows = self.samples.past(index)  # (samples, W, O)
+        few = self._targets(self.samples, index, rows)[:, _spread(horizon, STEPS)]
+        rows, few = (v.transpose(1, 2).unflatten(0, (len(windows), -1)).flatten(1, 2) for v in (rows, few))
+        return rows, few
+
+    def _targets(self, samples: SeriesWindows, index: Index, past: Tensor) -> Tensor:
+        """Return targets (samples, horizon, outputs) of windows (samples, window, outputs), relative to their mean."""
+        targets = samples.targets(index)
+        return targets if samples.relative else targets - past.mean(dim=1, keepdim=True)
 
     def part(self, windows: Tensor, weights: Tensor | None = None) -> Part:
         """Return the sums of some windows, which count `weights` times."""
@@ -106,6 +124,11 @@ class Source:
         return run.sums(_sum_piece, groups, self)
 
 
+def _spread(count: int, most: int) -> Tensor:
+    """Return at most `most` of the numbers 0, ..., count - 1, evenly spread."""
+    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
+
+
 def _sum_piece(source: Source, piece: tuple[Tensor, Tensor | None]) -> Part:
     """Return the sums of one piece of work."""
     return source.part(*piece)
@@ -119,6 +142,8 @@ def set_directions(readout: LagReadout, source: Source, run: Run) -> None:
     numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
     gram = torch.zeros(window, window, dtype=torch.float64)
     extra, together, ahead, spreads = [], [], [], []
+    extremes: dict[str, list[Tensor]] = {"height": [], "extra": [], "common": []}
+    readout.unbound()
     # All samples share these directions, so a part of many is enough: every few windows, with all their channels.
     features, done = max(len(readout.extra_mean), 1), 0
     most = 2000 if features > 2000 else min(20_000, 2**24 // features)
@@ -130,8 +155,15 @@ def set_directions(readout: LagReadout, source: Source, run: Run) -> None:
         gram += lags.T @ lags
         extra.append((seen.extra * seen.moving)[few].double().cpu())
         together.append(seen.together.double().cpu())
+        heights = seen.heights.unflatten(0, (-1, source.group)).flatten(1)
+        for name, values in zip(extremes, (heights, seen.extra, seen.together), strict=True):
+            extremes[name].append(torch.stack([values.amin(dim=0), values.amax(dim=0)]) if len(values) else values)
         ahead.append(seen.ahead.double().cpu())
         spreads.append(seen.lags.double().square().mean(dim=2).sqrt().cpu().unflatten(0, (-1, source.group)))
+    for name, ends in extremes.items():
+        if ends[0].numel():
+            low, high = torch.stack(ends, dim=1)
+            getattr(readout, f"{name}_range").copy_(torch.stack([low.amin(dim=0), high.amax(dim=0)]))
     least = torch.quantile(torch.cat(spreads), QUIET, dim=0)
     readout.spreads.copy_(least.clamp_min(SMALLEST))
     if sizes.lags < window:
