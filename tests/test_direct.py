@@ -12,7 +12,8 @@ from sswim import Direct, Forecaster, Trajectory
 from sswim.data.windows import SeriesWindows
 from sswim.evaluate import Persistence, RidgeOnLags
 from sswim.options import Run
-from sswim.readout.look import Source, principal_directions, separate_directions, set_directions
+from sswim.readout.lags import UNBOUNDED
+from sswim.readout.look import Source, principal_directions, range_of, separate_directions, set_directions
 from sswim.readout.record import LEVELS, _calibrated, _ranked_quantiles, block_count
 from sswim.sealed import read_sealed, write_sealed
 
@@ -287,6 +288,15 @@ def test_beyond_its_range_a_level_says_no_more(channels):
     assert np.abs(change[5.0] - change[0.0]).max() > 0.3, "the level is read"
     np.testing.assert_allclose(change[5.0], change[6.0], atol=1e-3)
     np.testing.assert_allclose(change[6.0], change[7.0], atol=1e-3)
+
+
+def test_what_trends_in_training_has_no_bound_on_that_side():
+    t = torch.arange(40.0, dtype=torch.float64)
+    up, turned, late = t, (t - 20).abs(), torch.where(t < 36, 0.0, t)
+    found = range_of(torch.stack([up, -up, turned, late], dim=1))
+    assert found.tolist() == [[0.0, -UNBOUNDED, 0.0, 0.0], [UNBOUNDED, 0.0, 20.0, 39.0]]
+    assert range_of(up[:, None], trends=False).tolist() == [[0.0], [39.0]]
+    assert range_of(up[:1, None]).tolist() == [[0.0], [0.0]]
 
 
 def test_directions_of_lags_are_orthonormal_recent_lags_and_principal_ones():

@@ -14,6 +14,7 @@ window's mean, in units of the window's deviation. The other sees the channel in
 Spikes of the first population count in units of the window's deviation, so a forecast follows a channel that leaves its
 range. Levels, single neurons, traces, covariates and other channels do not: what is read of them stays between the least
 and the largest value of the training windows. A weight that was found there may be wrong beyond, the more the further.
+Only a level that kept leaving its range in training may go on.
 All these features reach the output through few directions, the leading ones. A window that does not move is forecast to
 stay where it is.
 """

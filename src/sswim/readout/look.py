@@ -14,9 +14,9 @@ from sswim.machine import PIECES
 from sswim.network.network import Inputs, SpikingNetwork
 from sswim.options import Run
 from sswim.readout.blocks import Part, total
-from sswim.readout.lags import Features, LagReadout
+from sswim.readout.lags import UNBOUNDED, Features, LagReadout
 
-__all__ = ["Source", "principal_directions", "separate_directions", "set_directions"]
+__all__ = ["Source", "principal_directions", "range_of", "separate_directions", "set_directions"]
 
 # Samples (windows of a channel) that directions are found from, and that are summed up in one piece, at most.
 LOOKED, PIECE = 60_000, 32_768
@@ -26,6 +26,8 @@ VALUES, SPARSE, MEMBERS, STEPS = 4_000_000, 1500, 64, 12
 RECENT = 0.25
 # Features that vary less than this part of the median vary as much as that, when directions are sought.
 RARE = 0.1
+# Part of the later half of the windows that has to lie beyond the earlier half for a level to trend.
+TREND = 0.9
 # Part of the windows that move less than usual, and the least deviation that counts as usual.
 QUIET, SMALLEST = 0.05, 0.02
 
@@ -142,7 +144,7 @@ def set_directions(readout: LagReadout, source: Source, run: Run) -> None:
     numbers = torch.linspace(0, source.windows - 1, wanted).round().long().unique()
     gram = torch.zeros(window, window, dtype=torch.float64)
     extra, together, ahead, spreads = [], [], [], []
-    extremes: dict[str, list[Tensor]] = {"height": [], "extra": [], "common": []}
+    heights, ends = [], []
     readout.unbound()
     # All samples share these directions, so a part of many is enough: every few windows, with all their channels.
     features, done = max(len(readout.extra_mean), 1), 0
@@ -155,15 +157,14 @@ def set_directions(readout: LagReadout, source: Source, run: Run) -> None:
         gram += lags.T @ lags
         extra.append((seen.extra * seen.moving)[few].double().cpu())
         together.append(seen.together.double().cpu())
-        heights = seen.heights.unflatten(0, (-1, source.group)).flatten(1)
-        for name, values in zip(extremes, (heights, seen.extra, seen.together), strict=True):
-            extremes[name].append(torch.stack([values.amin(dim=0), values.amax(dim=0)]) if len(values) else values)
+        heights.append(seen.heights.double().cpu().unflatten(0, (-1, source.group)).flatten(1))
+        ends.append(torch.stack(torch.aminmax(seen.extra, dim=0)))
         ahead.append(seen.ahead.double().cpu())
         spreads.append(seen.lags.double().square().mean(dim=2).sqrt().cpu().unflatten(0, (-1, source.group)))
-    for name, ends in extremes.items():
-        if ends[0].numel():
-            low, high = torch.stack(ends, dim=1)
-            getattr(readout, f"{name}_range").copy_(torch.stack([low.amin(dim=0), high.amax(dim=0)]))
+    readout.height_range.copy_(range_of(torch.cat(heights)))
+    readout.extra_range.copy_(range_of(torch.cat(ends), trends=False))
+    if sizes.common:
+        readout.common_range.copy_(range_of(torch.cat(together)))
     least = torch.quantile(torch.cat(spreads), QUIET, dim=0)
     readout.spreads.copy_(least.clamp_min(SMALLEST))
     if sizes.lags < window:
@@ -185,6 +186,20 @@ def set_directions(readout: LagReadout, source: Source, run: Run) -> None:
             mean, directions = separate_directions(torch.cat(values), wanted, own)
             getattr(readout, f"{name}_mean").copy_(mean)
             getattr(readout, f"{name}_directions").copy_(directions)
+
+
+def range_of(values: Tensor, *, trends: bool = True) -> Tensor:
+    """Return the least and the largest of values (rows, features) in the order of time, (2, features).
+
+    With `trends`, there is no bound on a side where nearly all of the second half lie beyond all of the first: a level that
+    kept rising goes on.
+    """
+    found, half = torch.stack(torch.aminmax(values, dim=0)), (len(values) + 1) // 2
+    before, after = values[:half], values[half:]
+    if trends and len(after):
+        found[0, (after < before.amin(dim=0)).double().mean(dim=0) >= TREND] = -UNBOUNDED
+        found[1, (after > before.amax(dim=0)).double().mean(dim=0) >= TREND] = UNBOUNDED
+    return found
 
 
 def _signed(vectors: Tensor) -> Tensor:
