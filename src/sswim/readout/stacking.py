@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sswim.algebra import index_of_least
 
-__all__ = ["is_better", "stack"]
+__all__ = ["QUIET", "is_better", "stack"]
 
 # A combination below this share is nothing.
 LEAST = 0.005

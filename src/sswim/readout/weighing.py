@@ -23,7 +23,7 @@ from torch import Tensor
 from sswim.algebra import index_of_least
 from sswim.machine import on_threads
 from sswim.readout.blocks import Part, Solver, total, without
-from sswim.readout.stacking import is_better, stack
+from sswim.readout.stacking import QUIET, is_better, stack
 
 __all__ = ["OVERLAP", "USUAL", "Model", "Weighed", "weigh"]
 
@@ -37,8 +37,6 @@ RATIOS = (0.03, 0.1, 0.3, 1.0)
 CLOCK = 0.3
 # How much the error of all channels counts beside a channel's own.
 COMPANY = 2.0
-# The least error of a block that counts, as a part of the mean over blocks.
-QUIET = 0.05
 # Errors below this part of those of the best naive forecast are rounding errors.
 ROUNDING = 1e-8
 # Part of a block that may overlap with its neighbours.
